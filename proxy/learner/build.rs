@@ -18,7 +18,6 @@ fn main() {
     }
 }
 
-/// Returns git's output of one line, or `None` if git is missing or fails.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use metaclaw_chat::{Message, Role, Speaker, utterance_at, utterances};
 use metaclaw_skills::{Remark, remark};
 
-/// The tags around a model's thinking.
 const THINKING: [(&str, &str); 2] = [("<think>", "</think>"), ("<thinking>", "</thinking>")];
 
 /// The role of forwarded text. The user says nothing by it.

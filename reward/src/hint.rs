@@ -13,7 +13,6 @@ const MAX_WORDS: usize = 60;
 const MIN_CHARS: usize = 10;
 /// The owner's own words may be fewer: "too long" is meaningful, "no" is not.
 const MIN_OWNER_WORDS: usize = 2;
-/// The largest number of hints of one verdict.
 const MOST: usize = 3;
 
 /// The hint is on a line of its own, or in OpenClaw-RL's block.

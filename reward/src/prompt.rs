@@ -61,7 +61,6 @@ fn quote_request(asked: &mut String, evidence: &Evidence) {
     quote(asked, "request", request, MAX_QUOTE);
 }
 
-/// Describes the assistant's reply and the tools that it called.
 fn step(evidence: &Evidence) -> String {
     let mut step = evidence.said();
     for call in evidence.reply.tool_calls() {
@@ -75,7 +74,6 @@ fn step(evidence: &Evidence) -> String {
     }
 }
 
-/// Names the author of a message after the step.
 fn after(message: &Message) -> &'static str {
     match message.get("role").and_then(|role| role.as_str()) {
         Some(PASSED_ON) => {
@@ -108,7 +106,6 @@ fn defuse(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Keeps the beginning and the end of a text that is too long.
 pub(crate) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     let n_chars = text.chars().count();
     if n_chars <= most {

@@ -11,7 +11,6 @@ use crate::{
 
 /// Record of what was installed, so that a skill that its owner changed or removed stays as it is.
 const MANIFEST: &str = ".bank.json";
-/// The folder for them: skills for all agents.
 const FOLDER: &str = "_shared";
 
 macro_rules! bank {
@@ -79,7 +78,6 @@ const BANK: &[(&str, &str, &str)] = bank![
     "write-tests",
 ];
 
-/// The hash of each skill at its installation.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 struct InstalledHashes(BTreeMap<String, String>);
@@ -124,13 +122,11 @@ impl InstalledHashes {
     }
 }
 
-/// Returns whether a shared skill is one of the bank that nobody has changed since its installation.
 pub(crate) fn is_unchanged(dir: &Path, name: &str, text: &str) -> bool {
     let installed = InstalledHashes::read(dir).0.remove(name);
     installed.is_some_and(|installed| installed == hash(text))
 }
 
-/// Returns the sample requests of each skill of the bank, one per line.
 pub(crate) fn requests() -> impl Iterator<Item = &'static str> {
     BANK.iter().map(|(.., requests)| *requests)
 }

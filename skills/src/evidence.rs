@@ -67,7 +67,6 @@ impl LessonEvidence {
     }
 }
 
-/// Returns whether a lesson's wish is in force for an agent.
 fn is_wish_of(agent: &AgentId, lesson: &Lesson) -> bool {
     let Origin {
         agent: of, sender, ..

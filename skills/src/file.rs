@@ -23,16 +23,13 @@ use serde::{
 /// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
 pub(crate) const WISHES_FILE: &str = "WISHES.md";
-/// The folder of skills and wishes for all agents.
 pub(crate) const SHARED: &str = "_shared";
 
-/// The ends of the names of drafts in earlier versions.
 const EARLIER_DRAFTS: [&str; 3] = [".md.new", ".jsonl.new", ".json.new"];
 
 /// The largest file of the library that is read. A larger one is no instruction.
 pub(crate) const MAX_FILE: u64 = 256 * 1024;
 
-/// The largest journal of lessons that is read.
 pub(crate) const MAX_JOURNAL: u64 = 16 << 20;
 /// The file of the lock. A name with a dot is no lesson.
 const LOCK: &str = ".lock";
@@ -62,13 +59,11 @@ impl FileStamp {
         }
     }
 
-    /// Returns the stamp of a file, or `None` if there is none.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         if_there(fs::metadata(path).map(|file| Self::new(&file)))
     }
 }
 
-/// Names the file in an error.
 pub(crate) fn failed(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> JournalError {
     let path = path.into();
     |source| JournalError { path, source }
@@ -100,7 +95,6 @@ pub(crate) fn read_json<T: DeserializeOwned + Default>(path: &Path) -> Result<T,
     read.map_err(failed(path))
 }
 
-/// Replaces a file with one JSON value.
 pub(crate) fn write_json(
     path: &Path,
     value: &impl Serialize,
@@ -128,7 +122,6 @@ pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Jou
         .collect()
 }
 
-/// Replaces a file with a line of JSON for each entry.
 pub(crate) fn write_lines<T: Serialize>(
     path: &Path,
     entries: &[T],
@@ -292,7 +285,6 @@ impl WriterId {
         &self.0
     }
 
-    /// Makes a new name from a machine's name and a random number.
     pub(crate) fn of_machine(machine: &str) -> Self {
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let kept: String = machine.chars().filter(|c| legal(*c)).collect();

@@ -129,7 +129,6 @@ pub(crate) fn is_hidden(c: char) -> bool {
         || matches!(u32::from(c), 0xAD | 0x61C | 0x180E | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x2069 | 0xFEFF | 0xE0000..=0xE007F)
 }
 
-/// Returns whether a word of Latin letters contains Greek or Cyrillic ones.
 fn mixes_scripts(text: &str) -> bool {
     let is_latin = |c: char| c.is_ascii_alphabetic();
     let is_alike = |c: char| matches!(u32::from(c), 0x370..=0x52F);

@@ -27,7 +27,6 @@ pub use self::{
 use self::{language::Language, own_words::Sentence};
 use crate::words::pattern;
 
-/// Matches text about something that was learned.
 static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"\b(?:rule|wish|preference|lesson|learn(?:ed|t))|规则|规矩|要求|限制|偏好|习惯|愿望|那条|这条|学",
@@ -74,7 +73,6 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     hear_sentences(own_words::sentences(text), answers)
 }
 
-/// Returns the sentences of a message, each with whether rules detect a wish in it.
 fn sentences_and_wishes(text: &str) -> impl Iterator<Item = (Sentence<'_>, bool)> {
     let sentences = own_words::sentences(text);
     let heard = hear_sentences(sentences.clone(), true);

@@ -8,7 +8,6 @@ use crate::file::WISHES_FILE;
 
 /// The folder in an agent's folder with a file for each other person.
 pub(crate) const PEOPLE: &str = "_people";
-/// The end of the names of these files.
 const SUFFIX: &str = ".md";
 
 /// Who has wishes about an agent.
@@ -31,7 +30,6 @@ impl<'a> From<&'a AgentId> for Holder<'a> {
 }
 
 impl Holder<'_> {
-    /// Returns the file of the wishes, relative to the library's folder.
     pub(crate) fn file(self) -> PathBuf {
         let folder = PathBuf::from(self.agent.as_str());
         match self.sender {
@@ -55,7 +53,6 @@ fn file_name(sender: &SenderId) -> String {
     name + SUFFIX
 }
 
-/// Returns the person whose file has this name, or `None` if it is no such file.
 pub(crate) fn sender_of(file_name: &str) -> Option<SenderId> {
     let mut rest = file_name.strip_suffix(SUFFIX)?.bytes();
     let mut id = Vec::new();

@@ -93,7 +93,6 @@ pub enum LessonState {
     Forgotten,
 }
 
-/// All lessons, as in the file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Journal {
     pub(crate) lessons: Vec<Lesson>,
@@ -102,7 +101,6 @@ pub(crate) struct Journal {
 // === impl Origin ===
 
 impl Origin {
-    /// Returns the origin of what the owner wrote by hand.
     pub(crate) fn by_hand(agent: &AgentId, sender: Option<&SenderId>, at_ms: u64) -> Self {
         Self {
             agent: agent.clone(),
@@ -125,7 +123,6 @@ impl Origin {
 // === impl Lesson ===
 
 impl Lesson {
-    /// Returns when it came into force, if it did, in Unix milliseconds.
     pub(crate) fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.origin.at_ms)
     }
@@ -156,7 +153,6 @@ impl Journal {
         write_lines(&dir.join(FILE), &self.lessons, write_text)
     }
 
-    /// Makes a new lesson with the next number.
     pub(crate) fn add(
         &mut self,
         origin: Origin,
@@ -181,7 +177,6 @@ impl Journal {
         &mut self.lessons[last]
     }
 
-    /// Returns the newest lesson that fits.
     pub(crate) fn newest(&mut self, fits: impl Fn(&Lesson) -> bool) -> Option<&mut Lesson> {
         self.lessons.iter_mut().rev().find(|lesson| fits(lesson))
     }

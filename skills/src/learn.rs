@@ -53,7 +53,6 @@ pub enum LearnError {
     Settled { n: u64, is: &'static str },
 }
 
-/// A wish in its detected wording.
 #[derive(Debug, Clone, Copy)]
 struct Worded<'h> {
     said: &'h str,
@@ -378,7 +377,6 @@ impl Library {
         Some(n)
     }
 
-    /// Changes one lesson, of which the change gets the present state too.
     fn change(
         &self,
         n: u64,
@@ -418,7 +416,6 @@ impl Library {
         Ok(())
     }
 
-    /// Checks that a person is known already, or that there is place for one more.
     fn check_place(&self, holder: Holder<'_>) -> Result<(), LearnError> {
         let Some(sender) = holder.sender else {
             return Ok(());
@@ -432,7 +429,6 @@ impl Library {
         })
     }
 
-    /// Returns the texts of a person's own wishes about an agent.
     fn own_texts<'a>(&self, holder: impl Into<Holder<'a>>) -> Vec<String> {
         let wishes = self.own_wishes(holder).into_iter();
         wishes.map(|wish| wish.text).collect()
@@ -445,7 +441,6 @@ fn withdraw(lesson: &mut Lesson) {
     lesson.unfinished = true;
 }
 
-/// Returns whether something that was detected in a message was applied before.
 fn was_learned(journal: &Journal, heard: &Heard, origin: &Origin) -> bool {
     journal.lessons.iter().any(|lesson| match heard {
         Heard::Wish { said, .. } | Heard::Complaint { text: said, .. } => {
@@ -471,7 +466,6 @@ fn said_beside(journal: &Journal, origin: &Origin) -> Vec<String> {
     lessons.map(|lesson| lesson.wish.clone()).collect()
 }
 
-/// Returns whether two wishes have the same words, regardless of case and punctuation.
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text: &str| {
         text.chars()
@@ -482,7 +476,6 @@ fn is_same(one: &str, other: &str) -> bool {
     words(one) == words(other)
 }
 
-/// Checks that a lesson waits for review.
 fn waits(n: u64, state: &LessonState) -> Result<(), LearnError> {
     let waits = matches!(state, LessonState::Review { .. });
     waits.then_some(()).ok_or_else(|| settled(n, state))

@@ -45,12 +45,10 @@ struct Inner {
     met: Mutex<Option<BTreeSet<AgentId>>>,
     /// For each adapter, the ids of wishes that its weights have learned.
     untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
-    /// The result of the last look at a share by this process.
     share: ArcSwapOption<ShareReport>,
     hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
 }
 
-/// The result of the last scan of the folder.
 #[derive(Debug, Default)]
 struct ScannedFiles {
     cache: FileCache,
@@ -303,7 +301,6 @@ impl Library {
         &self.0.dir
     }
 
-    /// Returns whether each skill that a model writes waits for the owner's review.
     pub(crate) fn reviews_skills(&self) -> bool {
         self.0.skills.review
     }
@@ -331,12 +328,10 @@ impl Library {
         inner.look(&mut inner.lock());
     }
 
-    /// Returns what agents' hosts have learned by themselves.
     pub(crate) fn hosts(&self) -> Arc<BTreeMap<AgentId, Arc<IndexedReading>>> {
         self.0.hosts.load_full()
     }
 
-    /// Replaces what is known of hosts.
     pub(crate) fn set_hosts(&self, store: HostStore) {
         self.0.set_hosts(store);
     }
@@ -364,7 +359,6 @@ impl Inner {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads changed files, and shows them to requests. Returns all warnings.
     fn look(&self, files: &mut ScannedFiles) -> Vec<SkillWarning> {
         match scan(&self.dir, &mut files.cache) {
             Ok(scan) if scan == files.scan => scan.warnings,
@@ -384,7 +378,6 @@ impl Inner {
         }
     }
 
-    /// Reads what hosts have learned, as this process or another one wrote it.
     fn look_at_hosts(&self) -> Option<SkillWarning> {
         match HostStore::read(&self.dir) {
             Ok(store) => {
@@ -418,7 +411,6 @@ impl Inner {
         self.met.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that an agent has had a turn.
     fn has_met(&self, agent: &AgentId) {
         if let Some(met) = &mut *self.met()
             && !met.contains(agent)
@@ -427,7 +419,6 @@ impl Inner {
         }
     }
 
-    /// Returns the line for the messages of each person beside the owner.
     fn sender_lines(&self, view: &AgentView) -> Arc<BTreeMap<SenderId, String>> {
         if !self.wishes.enabled {
             return Arc::default();
@@ -498,7 +489,6 @@ pub struct OfWeights {
 // === impl Lessons ===
 
 impl Lessons {
-    /// Makes lessons from skills, and from those wishes that fit the budget.
     pub(crate) fn new(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
         let wishes = if config.enabled {
             render::newest_within_budget(wishes, config.max_tokens)
@@ -571,7 +561,6 @@ pub(super) struct Snapshot {
     pub(super) agents: BTreeMap<AgentId, AgentView>,
 }
 
-/// The lessons of one agent.
 #[derive(Debug, Default)]
 pub(super) struct AgentView {
     pub(super) skills: Visible,
@@ -629,7 +618,6 @@ impl Snapshot {
         self.agents.get(agent).unwrap_or(&self.shared)
     }
 
-    /// Returns an agent's skills by name.
     pub(super) fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
         let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
         skills.sort_by(|a, b| a.name.cmp(&b.name));

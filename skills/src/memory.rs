@@ -23,7 +23,6 @@ pub use self::{
     store::{BufferedSession, BufferedTurn, MemoryStore, Remembered},
 };
 
-/// The longest memory in characters.
 const MAX_CHARS: usize = 300;
 /// The importance from which a memory is pinned.
 const PINNED: f32 = 0.99;
@@ -31,7 +30,6 @@ const PINNED: f32 = 0.99;
 const DEFAULT_SCOPE: &str = "default";
 /// The longest scope in characters. A longer one is shortened, and its hash is added, so that two scopes never become one.
 const MAX_SCOPE: usize = 200;
-/// The hexadecimal digits of such a hash.
 const HASH_DIGITS: usize = 32;
 
 /// What a memory is about. The names are those of the Python original.
@@ -183,7 +181,6 @@ impl Memory {
         self.importance >= PINNED
     }
 
-    /// Returns whether the memory with this id has replaced it.
     fn is_replaced_by(&self, id: &str) -> bool {
         matches!(&self.state, MemoryState::Superseded { superseded_by } if superseded_by == id)
     }

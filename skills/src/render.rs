@@ -7,12 +7,9 @@ use std::{fmt::Write as _, sync::Arc};
 
 use crate::{skill::Skill, wishes::Wish, words::estimate_tokens};
 
-/// The heading above skills.
 const SKILLS_HEADING: &str = "## Active Skills";
-/// The heading above wishes.
 const WISHES_HEADING: &str = "## Standing wishes of the user";
 
-/// Returns the text for the system prompt, or `None` if there are no lessons.
 pub(crate) fn system_block(skills: &[Arc<Skill>], wishes: &[Wish]) -> Option<String> {
     let mut block = String::new();
     if !skills.is_empty() {

@@ -52,11 +52,9 @@ const KEYWORDS_AT_MOST: f32 = 4.0;
 /// Prior: one request in so many needs a given skill of those that are judged by themselves.
 const ONE_IN: f32 = 100.0;
 
-/// The samples of the bank.
 static SAMPLES: LazyLock<CountedSamples> =
     LazyLock::new(|| CountedSamples::build(bank::requests(), bank::BACKGROUND.into_iter()));
 
-/// The skills of all agents, indexed so that each agent's can be searched.
 #[derive(Default)]
 pub(crate) struct Index {
     keywords: Keywords,
@@ -107,7 +105,6 @@ impl Index {
         }
     }
 
-    /// Returns the numbers of the visible skills that the request needs, best first.
     pub(crate) fn search(&self, query: &str, visible: &Visible) -> Vec<usize> {
         let query = edges(query).to_lowercase();
         let said: BTreeSet<String> = all_terms(&query).into_iter().collect();
@@ -129,7 +126,6 @@ impl Index {
         ranked.into_iter().map(|(number, _)| number).collect()
     }
 
-    /// Returns the skills with samples that the request needs, with their probabilities.
     fn of_bank(
         &self,
         said: &BTreeSet<String>,
@@ -157,7 +153,6 @@ impl Index {
         found
     }
 
-    /// Returns whether the owner calls a skill by its name.
     fn is_called(&self, number: usize, query: &str) -> bool {
         let mut names = self.names.get(number).into_iter().flatten();
         names.any(|name| stands_alone(name, query))
@@ -244,12 +239,10 @@ fn edges(query: &str) -> Cow<'_, str> {
 /// The largest number of other words between those of a phrase.
 const SLACK: usize = 3;
 
-/// The keywords of all skills.
 #[derive(Default)]
 pub(super) struct Keywords {
     words: BTreeMap<String, Keyword>,
     phrases: BTreeMap<String, Vec<Phrase>>,
-    /// All exact parts in one automaton, or `None` if there are none.
     parts: Option<AhoCorasick>,
     of_part: Vec<Keyword>,
 }
@@ -268,7 +261,6 @@ struct Phrase {
 // === impl Keywords ===
 
 impl Keywords {
-    /// Reads the keywords of skills, given with their numbers.
     fn build<'k>(
         keywords: impl Iterator<Item = (usize, &'k str)>,
         samples: &CountedSamples,
@@ -387,7 +379,6 @@ const PAIR: f32 = 0.7;
 /// Number of skills from which a word that most of them contain selects nothing.
 const MIN_FOR_COMMON: usize = 4;
 
-/// The words of skills' names and descriptions.
 #[derive(Debug, Default)]
 pub(super) struct OwnWords {
     skills: BTreeSet<usize>,
@@ -397,7 +388,6 @@ pub(super) struct OwnWords {
 #[derive(Debug, Default)]
 struct Word {
     selectivity: f32,
-    /// The weight of the word for each skill that contains it.
     skills: BTreeMap<usize, f32>,
 }
 

@@ -24,10 +24,8 @@ use crate::{
     wishes::{self, Wish},
 };
 
-/// The content of the folder.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Scan {
-    /// The shared skills by path.
     pub(crate) shared: Vec<Arc<Skill>>,
     pub(crate) shared_wishes: Arc<[Wish]>,
     pub(crate) agents: BTreeMap<AgentId, AgentFiles>,
@@ -42,10 +40,8 @@ pub(crate) struct AgentFiles {
     pub(crate) has_no_lesson: bool,
 }
 
-/// The content of each file, and its stamp at that time.
 type ScanCache<T> = BTreeMap<PathBuf, (FileStamp, Result<T, SkillFault>)>;
 
-/// Files as they were when last read.
 #[derive(Debug, Default)]
 pub(crate) struct FileCache {
     skills: ScanCache<Arc<Skill>>,
@@ -53,7 +49,6 @@ pub(crate) struct FileCache {
 }
 
 impl FileCache {
-    /// Reads the file again next time, whatever its stamp.
     pub(crate) fn forget(&mut self, path: &Path) {
         self.wishes.remove(path);
         self.skills.remove(path);
@@ -118,7 +113,6 @@ fn entries(dir: &Path) -> io::Result<Entries> {
 // === impl Entries ===
 
 impl Entries {
-    /// Returns a file whose name differs from `name` only in case.
     fn misnamed(&self, name: &str) -> Option<&Path> {
         let is_it = |path: &&PathBuf| {
             let given = path.file_name().and_then(|file_name| file_name.to_str());
@@ -133,7 +127,6 @@ impl Entries {
 }
 
 struct FolderReader<'a> {
-    /// The cache of the last scan.
     known: FileCache,
     cache: &'a mut FileCache,
     scan: Scan,
@@ -149,14 +142,12 @@ impl FolderReader<'_> {
         });
     }
 
-    /// Warns about a file whose name differs only in case.
     fn warn_misnamed(&mut self, folder: &Entries, name: &'static str) {
         if let Some(path) = folder.misnamed(name) {
             self.warn(path, SkillFault::Misnamed { name });
         }
     }
 
-    /// Warns about files beside the folders, where they belong to nobody.
     fn of_nobody(&mut self, top: &Entries) {
         for path in &top.files {
             let name = path.file_name().unwrap_or_default();
@@ -257,7 +248,6 @@ impl FolderReader<'_> {
         self.wish_file(path)
     }
 
-    /// Returns the wishes of each person whose file is in a folder.
     fn people(&mut self, dir: &Path) -> BTreeMap<SenderId, Arc<[Wish]>> {
         let files = if_there(fs::read_dir(dir)).unwrap_or_else(|error| {
             self.warn(dir, unreadable(&error));
@@ -299,7 +289,6 @@ impl FolderReader<'_> {
     }
 }
 
-/// Returns a file's content: read again if it changed, else from the cache.
 fn cached<T: Clone>(
     known: Option<(FileStamp, Result<T, SkillFault>)>,
     cache: &mut ScanCache<T>,

@@ -5,9 +5,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use metaclaw_chat::{excerpt, one_line};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The longest skill name, in characters.
 const MAX_NAME: usize = 64;
-/// The category of a skill that names none.
 const GENERAL: &str = "general";
 
 /// A skill's name, which is also the name of its folder.
@@ -87,7 +85,6 @@ impl SkillName {
         &self.0
     }
 
-    /// Returns the name of a skill whose words are deleted.
     pub(crate) fn forgotten(n: u64) -> Self {
         Self(Arc::from(format!("forgotten-{n}")))
     }
@@ -139,7 +136,6 @@ impl<'de> Deserialize<'de> for SkillName {
 // === impl Skill ===
 
 impl Skill {
-    /// Returns whether it is for no kind of task in particular.
     pub(crate) fn is_general(&self) -> bool {
         self.category == GENERAL
     }
@@ -171,7 +167,6 @@ impl Skill {
     }
 }
 
-/// Splits the front matter from the text after it.
 fn split(text: &str) -> Option<(&str, &str)> {
     let (first, rest) = text.split_once('\n')?;
     if first.trim_end() != "---" {

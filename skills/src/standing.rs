@@ -103,7 +103,6 @@ impl Library {
         }
     }
 
-    /// Makes the changes of files that are still to be made. Returns their number.
     fn finish(&self, journal: &mut Journal) -> Result<usize, LearnError> {
         let mut n_finished = 0;
         for lesson in journal.lessons.iter_mut().filter(|le| le.unfinished) {
@@ -128,7 +127,6 @@ impl Library {
         Ok(n_finished)
     }
 
-    /// Makes entries for wishes that are in a file and not in the history. Returns them.
     fn enter_unknown(&self, journal: &mut Journal) -> Vec<Lesson> {
         let mut known: HashMap<_, u64> = HashMap::new();
         for lesson in journal

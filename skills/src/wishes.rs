@@ -11,7 +11,6 @@ use crate::file::{JournalError, MAX_FILE, failed, read_text, write_text};
 
 /// The longest wish in characters, because it is one line that is always in the prompt.
 const MAX_CHARS: usize = 300;
-/// The beginning of a new file.
 const HEADING: &str = "# Wishes\n\n";
 
 /// One line that says how the owner wants the agent to behave.
@@ -44,7 +43,6 @@ pub enum WishError {
     File(#[from] JournalError),
 }
 
-/// Returns the wishes in a text, in order.
 pub(crate) fn parse(text: &str) -> Vec<Wish> {
     text.lines()
         .filter_map(item)
@@ -52,13 +50,11 @@ pub(crate) fn parse(text: &str) -> Vec<Wish> {
         .collect()
 }
 
-/// Returns whether a text contains more than headings and comments.
 pub(crate) fn has_text(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim);
     lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("<!--"))
 }
 
-/// Returns the wish on a line, if it is one.
 fn item(line: &str) -> Option<String> {
     let line = line.trim();
     let text = ["- ", "* ", "+ "]
@@ -74,7 +70,6 @@ pub(crate) fn add(path: &Path, wish: &str) -> Result<bool, WishError> {
     edit(path, |text| with(text, &wish))
 }
 
-/// Returns a wish as a line of the file has it.
 pub(crate) fn checked(wish: &str) -> Result<String, WishError> {
     let wish = one_line(wish);
     if wish.is_empty() {
@@ -87,7 +82,6 @@ pub(crate) fn checked(wish: &str) -> Result<String, WishError> {
     Ok(wish)
 }
 
-/// Removes a wish. Returns whether it was there.
 pub(crate) fn remove(path: &Path, wish: &str) -> Result<bool, WishError> {
     edit(path, |text| without(text, &one_line(wish)))
 }

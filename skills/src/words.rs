@@ -13,7 +13,6 @@ use serde::{
 };
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Lists of words, by kind. The table explains them.
 pub(crate) static WORD_LISTS: LazyLock<Table> =
     LazyLock::new(|| Table::read(include_str!("../data/words.tsv")));
 /// Words that say nothing about a request's subject.
@@ -135,7 +134,6 @@ pub fn estimate_tokens(text: &str) -> usize {
     quarters.sum::<usize>().div_ceil(4)
 }
 
-/// Returns whether a character is Han, Hiragana, Katakana or Hangul.
 pub(crate) fn is_cjk(c: char) -> bool {
     matches!(u32::from(c),
         0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
@@ -194,7 +192,6 @@ pub(crate) fn pattern_set<'p>(texts: impl IntoIterator<Item = &'p str>) -> Regex
     RegexSet::new(texts).expect("patterns of ours")
 }
 
-/// Returns sentences with their numbers, one on each line.
 pub(crate) fn numbered<'s>(sentences: impl Iterator<Item = &'s str>) -> String {
     let mut numbered = String::new();
     for (n, sentence) in (1..).zip(sentences) {
@@ -203,13 +200,11 @@ pub(crate) fn numbered<'s>(sentences: impl Iterator<Item = &'s str>) -> String {
     numbered
 }
 
-/// Returns an answer after the model's thinking.
 pub(crate) fn after_thinking(answer: &str) -> &str {
     let thought = answer.rsplit_once("</think>");
     thought.map_or(answer, |(_, answer)| answer)
 }
 
-/// Returns whether a line of an answer says that there is nothing.
 pub(crate) fn is_none(line: &str) -> bool {
     let line = line.trim_matches(|c: char| !c.is_alphabetic());
     line.eq_ignore_ascii_case("none")

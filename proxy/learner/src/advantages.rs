@@ -20,7 +20,6 @@ use crate::{
 #[derive(Clone)]
 pub struct AdvantageFunction(Arc<dyn Post>);
 
-/// What the function answers.
 #[derive(Debug, Deserialize)]
 struct GivenAdvantages {
     advantages: BTreeMap<String, GivenAdvantage>,
@@ -33,7 +32,6 @@ enum GivenAdvantage {
     ById(Vec<f64>),
 }
 
-/// Why there are no advantages: the function cannot be reached, or its answer cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdvantagesError {
     #[error(transparent)]

@@ -8,7 +8,6 @@ const CALL: (&str, &str) = ("<tool_call>", "</tool_call>");
 /// The marks at the beginning of a call in text, which differ by model family.
 const CALL_MARKS: [&str; 4] = [CALL.0, "[TOOL_CALLS]", "<|python_tag|>", "<function="];
 
-/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Type {
@@ -41,7 +40,6 @@ impl Type {
     }
 }
 
-/// A call in the form in which models write it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ParsedCall {
     pub(crate) name: String,
@@ -49,7 +47,6 @@ pub(crate) struct ParsedCall {
     pub(crate) arguments: Map<String, Value>,
 }
 
-/// Returns whether a reply contains a sign of a call.
 pub(crate) fn mentions_call(reply: &str) -> bool {
     CALL_MARKS.iter().any(|mark| reply.contains(mark)) || reply.contains(CALL.1)
 }
@@ -72,7 +69,6 @@ pub(crate) fn has_broken_call(reply: &str, tools: &[Value]) -> bool {
     before.contains(CALL.1) || pieces.any(is_broken)
 }
 
-/// Returns the call of a reply that has exactly one.
 pub(crate) fn only_call(reply: &str) -> Option<ParsedCall> {
     let (_, after) = reply.split_once(CALL.0)?;
     let (call, rest) = after.split_once(CALL.1)?;
@@ -80,7 +76,6 @@ pub(crate) fn only_call(reply: &str) -> Option<ParsedCall> {
     serde_json::from_str(call.trim()).ok().filter(|_| is_alone)
 }
 
-/// Returns the parameters of the tool of this name.
 pub(crate) fn parameters<'a>(tools: &'a [Value], name: &str) -> Option<&'a Value> {
     let mut functions = tools.iter().map(|tool| &tool["function"]);
     let found = functions.find(|function| function["name"] == name)?;
@@ -105,7 +100,6 @@ pub(crate) fn fit(arguments: &Map<String, Value>, parameters: &Value) -> bool {
     required.all(|key| arguments.contains_key(key)) && arguments.iter().all(of_type)
 }
 
-/// Returns the message that a client gets for a reply: its text, and its calls apart from it.
 pub(crate) fn reply_message(reply: &str) -> Message {
     let mut pieces = reply.split(CALL.0);
     let text = pieces.next().unwrap_or_default().trim_end();

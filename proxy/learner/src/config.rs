@@ -95,7 +95,6 @@ impl LearnerConfig {
 // === impl GateConfig ===
 
 impl GateConfig {
-    /// The share of sessions that are not learned from.
     pub(crate) fn held_out_share(self) -> f64 {
         if self.enabled { self.held_out } else { 0.0 }
     }

@@ -72,7 +72,6 @@ pub enum TrainError {
 // === impl TrainError ===
 
 impl TrainError {
-    /// Returns whether the error concerns all agents for now.
     pub(crate) fn concerns_everyone(&self) -> bool {
         match self {
             Self::SkillsOnly

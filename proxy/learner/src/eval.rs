@@ -22,7 +22,6 @@ const BASE: &str = "base";
 /// The same with the wishes in its prompt: what the gate calls the reference.
 const TOLD: &str = "base, told the wishes";
 
-/// One look at some models.
 struct Evaluation<'a> {
     backend: &'a dyn TrainingBackend,
     policy: &'a PolicyModel,
@@ -79,7 +78,6 @@ pub(crate) async fn evaluate(
     Ok(evaluation.report)
 }
 
-/// Whom to look at: those that are named, else what serves.
 async fn adapters(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<String>, EvalError> {
     if !wanted.adapters.is_empty() {
         let named = wanted.adapters.iter().filter(|name| *name != BASE);
@@ -105,7 +103,6 @@ impl Evaluation<'_> {
         Ok(())
     }
 
-    /// What the base model says with the wishes in its prompt; what it knows stays as it is.
     async fn measure_reference(&mut self) -> Result<(), EvalError> {
         let on_probes = self.readings.reference().await?;
         let on_turns = self.on_turns(None, true).await?;
@@ -203,7 +200,6 @@ impl Evaluation<'_> {
 /// The longest reply that is drawn: it is read, and scored by its beginning.
 const MOST_TOKENS: u32 = 128;
 
-/// A turn that can be asked again.
 #[derive(Debug, Clone)]
 pub(super) struct OwnersQuestion {
     turn: Turn,
@@ -211,7 +207,6 @@ pub(super) struct OwnersQuestion {
     text: String,
 }
 
-/// The turns that are wanted.
 async fn questions(shared: &Shared, wanted: &EvalWanted) -> Result<Vec<OwnersQuestion>, EvalError> {
     let agent = &wanted.agent;
     match &wanted.turns {
@@ -289,12 +284,10 @@ impl OwnersQuestion {
         })
     }
 
-    /// Its turn, and what is asked in it.
     pub(super) fn shown(&self) -> (TurnId, String) {
         (self.turn.id, self.text.clone())
     }
 
-    /// As it is asked: its conversation without what was put into it, with wishes, and with other questions at its end.
     pub(super) async fn posed(
         &self,
         policy: &PolicyModel,
@@ -417,7 +410,6 @@ pub enum EvalError {
     Log(#[from] LogError),
 }
 
-/// An error of a server that was asked for an adapter.
 fn failure(name: &str, error: BackendError) -> EvalError {
     if error.status() == Some(404) || error.code() == Some(&ErrorCode::ModelNotFound) {
         let name = name.to_owned();
@@ -441,7 +433,6 @@ impl EvalReport {
         }
     }
 
-    /// Notes what is asked: so many of each kind are told with the replies to them.
     pub(super) fn begin_replies(
         &mut self,
         probes: &[String],

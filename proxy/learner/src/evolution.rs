@@ -32,13 +32,11 @@ const MOST_AT_ONCE: usize = 6;
 const FOLLOWERS: usize = 8;
 /// A skill in force is tried again after so long. The log keeps turns for a month.
 const TRIED_AGAIN_MS: u64 = 14 * 24 * 3_600 * 1_000;
-/// The pauses between tries while the evolver does not answer.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(30))
     .with_max_delay(Duration::from_secs(30 * 60))
     .without_max_times();
 
-/// Why no skills were written.
 #[derive(Debug, thiserror::Error)]
 enum EvolutionError {
     #[error("the evolver did not answer: {}", .0.why)]
@@ -57,13 +55,10 @@ struct Evolution {
     shared: Arc<Shared>,
     library: Library,
     evolver: Evolver,
-    /// The progress of each agent, as the library stores it.
     progress: BTreeMap<AgentId, Progress>,
-    /// The number of an agent's main turns when none of its skills could be tried.
     in_vain: BTreeMap<AgentId, u64>,
 }
 
-/// Runs until the log closes or the learner ends.
 pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver) {
     let look_every = evolver.look_every;
     let cancel = shared.cancel.clone();
@@ -102,7 +97,6 @@ pub(crate) async fn run(shared: Arc<Shared>, library: Library, evolver: Evolver)
 // === impl Evolution ===
 
 impl Evolution {
-    /// Checks each agent once.
     async fn look_at_agents(&mut self) -> Result<(), EvolutionError> {
         let shared = Arc::clone(&self.shared);
         for agent in shared.agents().await? {
@@ -188,7 +182,6 @@ impl Evolution {
         self.try_again(agent, progress.trial_tokens).await
     }
 
-    /// Tries one of an agent's skills in force that were not tried for long. Returns false if there is none.
     async fn try_again(&self, agent: &AgentId, spent: u64) -> Result<bool, EvolutionError> {
         let (library, of) = (self.library.clone(), agent.clone());
         let since_ms = now_ms().saturating_sub(TRIED_AGAIN_MS);
@@ -263,7 +256,6 @@ impl Evolution {
         Ok(failures)
     }
 
-    /// Returns what happened in a turn, and what followed.
     async fn failure(&self, id: TurnId) -> Result<Option<Failure>, LogError> {
         let Some(turn) = self.get(id).await? else {
             return Ok(None);
@@ -309,14 +301,12 @@ fn skill_ref(skill: &LessonRef) -> Option<SkillRef> {
     })
 }
 
-/// Runs file access of the library on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     tokio::task::spawn_blocking(work).await
 }
 
-/// Logs the result of a trial, once with the skill's name and once without.
 fn tell_trial(agent: &AgentId, settled: &Proposal) {
     let Proposal { n, name, .. } = settled;
     let is_figures = |why: &&Reason| matches!(why, Reason::Tried { .. });
@@ -335,7 +325,6 @@ fn tell_trial(agent: &AgentId, settled: &Proposal) {
         agent, proposal = n, figures, outcome, "a skill was tried");
 }
 
-/// Logs that a skill aged out, once with its name and once without.
 fn tell_aged(agent: &AgentId, aged: &Proposal) {
     let Proposal { n, name, .. } = aged;
     let is_figures = |why: &&Reason| matches!(why, Reason::TriedAgain { .. });

@@ -26,7 +26,6 @@ pub struct ExternalTeacher {
     coef: f32,
 }
 
-/// Why the model did not rate a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotScored {
     /// The model cannot be reached now, for this turn or another.
@@ -35,7 +34,6 @@ pub(crate) enum NotScored {
     Turn(String),
 }
 
-/// The fields of a completion that are needed.
 #[derive(Debug, Deserialize)]
 struct TeacherCompletion {
     choices: Vec<CompletionChoice>,
@@ -54,11 +52,9 @@ struct CompletionLogprobs {
     tokens: Vec<String>,
 }
 
-/// The model's rating of a reply.
 #[derive(Debug)]
 struct Scored {
     logprobs: Vec<f32>,
-    /// The reply as the model read it, or `None` if it does not report that.
     text: Option<String>,
 }
 
@@ -97,7 +93,6 @@ impl ExternalTeacher {
         Ok(each.map(|(own, its)| -self.coef * (own - its)).collect())
     }
 
-    /// Finds out whether the model fails at this turn only or at every request.
     async fn at_fault(&self, prompt: &[u32], failed: PostFailed) -> NotScored {
         let few = prompt.get(..HARMLESS).unwrap_or(prompt);
         let fails_at_all = match few.split_last() {
@@ -132,7 +127,6 @@ impl fmt::Debug for ExternalTeacher {
     }
 }
 
-/// Returns the part of an answer that covers the reply.
 fn scored(answer: &str, n_prompt: usize, n_reply: usize) -> Result<Scored, String> {
     let completion: TeacherCompletion = serde_json::from_str(answer)
         .map_err(|error| format!("the answer is no completion: {error}"))?;

@@ -6,17 +6,14 @@ use metaclaw_chat::TurnId;
 use metaclaw_turns::TurnLog;
 use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
 
-/// The turns that one task is to look at.
 #[derive(Debug)]
 pub(crate) struct Feed {
     appended: Receiver<TurnId>,
     queue: TurnQueue,
 }
 
-/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FeedNext {
-    /// Look at this turn.
     Turn(TurnId),
     /// Look through the log, and [`Feed::refill`].
     Rescan,
@@ -27,7 +24,6 @@ pub(crate) enum FeedNext {
 // === impl Feed ===
 
 impl Feed {
-    /// A feed that asks for a look at the log first.
     pub(crate) fn new(log: &TurnLog) -> Self {
         Self {
             appended: log.subscribe(),
@@ -67,12 +63,10 @@ impl Feed {
         }
     }
 
-    /// The answer to [`FeedNext::Rescan`].
     pub(crate) fn refill(&mut self, ids: &[TurnId]) {
         self.queue.refill(ids);
     }
 
-    /// Puts a turn back, behind the others.
     pub(crate) fn again(&mut self, id: TurnId) {
         self.queue.push(id);
     }
@@ -99,7 +93,6 @@ struct TurnQueue {
 // === impl TurnQueue ===
 
 impl TurnQueue {
-    /// An empty queue that asks for a first look at the log.
     fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -109,7 +102,6 @@ impl TurnQueue {
         }
     }
 
-    /// Puts a turn at the end, unless it waits already.
     fn push(&mut self, id: TurnId) {
         if self.waiting.len() >= self.bound {
             self.overflowed();
@@ -118,7 +110,6 @@ impl TurnQueue {
         }
     }
 
-    /// Forgets everything and asks for a look at the log.
     fn overflowed(&mut self) {
         self.waiting.clear();
         self.known.clear();
@@ -139,7 +130,6 @@ impl TurnQueue {
         Some(id)
     }
 
-    /// Whether the log must be read; asked once.
     fn take_rescan(&mut self) -> bool {
         std::mem::take(&mut self.rescan)
     }

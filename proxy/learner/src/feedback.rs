@@ -96,7 +96,6 @@ pub(crate) async fn rate(
     })
 }
 
-/// Returns the agent's turns that the rating is about, latest last.
 async fn found(
     shared: &Shared,
     agent: &AgentId,
@@ -165,7 +164,6 @@ fn verdict(feedback: &Feedback, before: Option<&Verdict>) -> Verdict {
 // === impl About ===
 
 impl About {
-    /// Describes the turn that was not found.
     fn which(&self) -> String {
         match self {
             Self::Session(session) => format!("is a whole reply in a session {session}"),

@@ -26,11 +26,9 @@ pub(crate) fn single(weight: f64) -> f32 {
 
 /// The rate of models up to [`SMALL`] parameters; measured on SmolLM2-135M.
 const SMALL_RATE: f64 = 5e-4;
-/// The number of parameters of a small model.
 const SMALL: f64 = 200e6;
 /// The rate of models from [`LARGE`] parameters on, which is Tinker's default.
 const LARGE_RATE: f64 = 1e-4;
-/// The number of parameters of a large model.
 const LARGE: f64 = 1e9;
 
 /// Returns the rate for a model: 5e-4 up to 200M parameters, 1e-4 from 1B, and between them a straight line in the
@@ -66,7 +64,6 @@ pub(crate) fn n_params(trainable_params: &str) -> Option<f64> {
 
 /// Added to the standard deviation of a bucket, as in slime.
 const BUCKET_EPS: f32 = 1e-6;
-/// The same in double precision.
 const BUCKET_EPS_DOUBLE: f64 = 1e-6;
 /// Added to the standard deviation of a batch, as in the Python original.
 const BATCH_EPS: f32 = 1e-8;
@@ -133,7 +130,6 @@ fn scaled(reward: f32, of: &[f32], eps: f32) -> f32 {
     gap / (square.sqrt() + eps)
 }
 
-/// Bounds of the ratio between a probability now and at sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct RatioClip {
     pub(crate) low: f64,
@@ -185,7 +181,6 @@ pub(crate) fn reverse_kl(p_k: &[f32], q_k: &[f32]) -> (f64, Vec<f64>) {
     (kl, weights)
 }
 
-/// Returns the log-probability of all other ids together.
 fn rest(logprobs: &[f32]) -> f64 {
     let sum: f64 = logprobs.iter().map(|l| f64::from(*l).exp()).sum();
     let log_sum = sum.ln().min(MOST_LOG_SUM);
@@ -250,7 +245,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Returns the mean, or 0 for no numbers.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }

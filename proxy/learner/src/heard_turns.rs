@@ -11,7 +11,6 @@ use crate::{
     wish_detection::hear_turn,
 };
 
-/// The time between two searches for silent sessions.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Hears each new turn once, until the log closes or the learner ends. If the process ends while a turn is heard, the

@@ -10,7 +10,6 @@ use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// A runner that has not asked for so long is gone.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// Rollouts on held-out tasks that a runner is to make now. None is wanted if `held_out` is 0.
@@ -49,7 +48,6 @@ impl RolloutRequests {
         of.wanted.clone()
     }
 
-    /// Returns whether a runner has asked in the last 30 seconds.
     pub(crate) fn has_runner(&self, agent: &AgentId) -> bool {
         let asked_at = self.all().get(agent).and_then(|of| of.asked_at);
         asked_at.is_some_and(|at| at.elapsed() <= GONE_AFTER)

@@ -67,7 +67,6 @@ async fn note_beside(log: &TurnLog, library: &Library, turn: Turn) {
     }
 }
 
-/// Notes what the host shows in a turn of the owner's; whether that is new.
 fn note(library: &Library, turn: &Turn) -> Result<bool, JournalError> {
     if owner_says(turn).is_none() {
         return Ok(false);

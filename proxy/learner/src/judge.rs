@@ -43,7 +43,6 @@ pub enum Judge {
     },
 }
 
-/// Why there is no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoVerdict {
     /// No rule fits, and no model was asked.
@@ -61,7 +60,6 @@ impl Judge {
         Self::Rules(Rules::default())
     }
 
-    /// The model that hears what rules cannot.
     pub(crate) fn listener(&self) -> Option<&dyn Ask> {
         match self {
             Self::Model { model, is_base, .. } if !is_base => Some(&**model),
@@ -74,7 +72,6 @@ impl Judge {
         self.listener().is_some()
     }
 
-    /// Whether some rule says by a reply alone that it is good.
     pub(crate) fn praises_replies(&self) -> bool {
         self.rules().praise_replies()
     }
@@ -88,7 +85,6 @@ impl Judge {
         }
     }
 
-    /// How many turns it judges at once.
     pub(crate) fn at_once(&self) -> usize {
         match self {
             Self::Rules(_) | Self::Model { .. } => MODELS_AT_ONCE,
@@ -173,17 +169,14 @@ impl Judge {
         Ok(verdict.map(|verdict| verdict.score))
     }
 
-    /// Whether it may be able to say so by a reply alone.
     pub(crate) fn judges_probes(&self) -> bool {
         self.tells_wishes_apart() || matches!(self, Self::Function { .. }) || self.praises_replies()
     }
 
-    /// Whether there is a model that says by which wish a reply is good.
     pub(crate) fn tells_wishes_apart(&self) -> bool {
         matches!(self, Self::Model { is_base: false, .. })
     }
 
-    /// The verdict, or why there is none: for good, or until somebody else judges.
     pub(crate) async fn verdict(
         &self,
         case: &Case<'_>,

@@ -53,7 +53,6 @@ pub(crate) async fn judge_now(shared: &Shared, agent: &AgentId) -> Result<(), Lo
     Ok(())
 }
 
-/// What is looked at.
 #[derive(Debug, Clone, Copy)]
 enum Subject {
     /// A turn that may show the reaction to another.
@@ -67,12 +66,10 @@ struct Judging {
     feed: Feed,
     running: JoinSet<(Subject, Result<LookResult, LogError>)>,
     silence: SessionSilence,
-    /// Followers whose turns the judge failed to judge, and sessions.
     followers: Patience,
     sessions: Patience,
 }
 
-/// Runs until the log closes or the learner ends.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let cancel = shared.cancel.clone();
     let judge = &shared.config.judge;
@@ -160,7 +157,6 @@ impl Judging {
         }
     }
 
-    /// Finds the follower of each turn that has no verdict yet, and the ends of their sessions.
     async fn rescan(&mut self) {
         match of_all(&self.shared).await {
             Ok(found) => {
@@ -181,7 +177,6 @@ async fn look(shared: &Shared, subject: Subject, why: LookReason) -> Result<Look
     }
 }
 
-/// Waits until a time, or for ever without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
@@ -193,7 +188,6 @@ async fn until(due: Option<Instant>) {
 /// up.
 const AT_SESSION_END: f32 = 0.3;
 
-/// The result of a look.
 #[derive(Debug)]
 pub(super) enum LookResult {
     Done,
@@ -207,10 +201,8 @@ pub(super) enum LookResult {
     Later,
 }
 
-/// Why a turn is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LookReason {
-    /// The turn is new in the log.
     Came,
     /// The owner asked for a training step: waiting turns are judged for it, even if the owner is present.
     StepAskedFor,
@@ -434,9 +426,7 @@ const LOOK_BACK: usize = 256;
 /// Only ids: what each turn needs is decided when it is looked at.
 #[derive(Debug, Default)]
 pub(super) struct FoundTurns {
-    /// Turns that may show the reaction to a turn without a verdict.
     pub(super) followers: Vec<TurnId>,
-    /// The last turns of their sessions.
     pub(super) last: Vec<TurnId>,
 }
 
@@ -471,10 +461,8 @@ pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTu
 /// The largest number of sessions in this list. Any other session is left to the next scan of the log.
 const MOST: usize = 10_000;
 
-/// When to look at which session.
 #[derive(Debug)]
 pub(super) struct SessionSilence {
-    /// The time after which a silent session has ended; `None` if silence is not used.
     idle: Option<Duration>,
     due: BTreeSet<(Instant, TurnId)>,
     of_session: HashMap<u64, (Instant, TurnId)>,
@@ -491,21 +479,18 @@ impl SessionSilence {
         }
     }
 
-    /// Records a new turn: its session continues.
     pub(super) fn spoke(&mut self, id: TurnId) {
         if let Some(idle) = self.idle {
             self.put(id, idle);
         }
     }
 
-    /// Records that a turn's session must be silent for the rest of the time, unless another turn arrives.
     pub(super) fn goes_on(&mut self, id: TurnId, rest: Duration) {
         if !self.of_session.contains_key(&id.session) {
             self.put(id, rest);
         }
     }
 
-    /// Schedules the session of a turn to be looked at now.
     pub(super) fn again(&mut self, id: TurnId) {
         if self.idle.is_some() {
             self.put(id, Duration::ZERO);
@@ -541,7 +526,6 @@ impl SessionSilence {
 /// The owner's turn is searched before at most this many errands in a row, because a sub-agent may send many.
 pub(super) const MOST_ERRANDS: usize = 200;
 
-/// A turn whose outcome another turn shows.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub before: Turn,
@@ -603,7 +587,6 @@ fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
     (!is_answered && (is_behind || has_more())).then_some(at)
 }
 
-/// Returns whether the owner's last words already were in a turn's request.
 fn said_before(before: &Turn, messages: &[Message]) -> bool {
     let last = |messages: &[Message]| {
         let said = owners_words(messages).next();
@@ -612,7 +595,6 @@ fn said_before(before: &Turn, messages: &[Message]) -> bool {
     last(&before.request.messages) == last(messages)
 }
 
-/// The pause after a turn's first failure.
 const FIRST: Duration = Duration::from_secs(15);
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
@@ -620,25 +602,21 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(LONGEST)
     .without_max_times();
 
-/// Turns that wait for the judge, each until its own time.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waiting: BTreeSet<(Instant, TurnId)>,
-    /// The next pauses of turns that the judge failed to judge.
     further: BTreeMap<TurnId, ExponentialBackoff>,
 }
 
 // === impl Patience ===
 
 impl Patience {
-    /// Records that the judge failed to judge a turn.
     pub(super) fn failed(&mut self, id: TurnId) {
         let further = self.further.entry(id).or_insert_with(|| PAUSES.build());
         let pause = further.next().unwrap_or(LONGEST);
         self.waiting.insert((Instant::now() + pause, id));
     }
 
-    /// Removes a turn that is settled.
     pub(super) fn settled(&mut self, id: TurnId) {
         self.further.remove(&id);
     }
@@ -647,12 +625,10 @@ impl Patience {
         self.waiting.len()
     }
 
-    /// Returns when the first of them is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.first().map(|(until, _)| *until)
     }
 
-    /// Takes those that are due.
     pub(super) fn due(&mut self) -> Vec<TurnId> {
         let now = Instant::now();
         let mut due = Vec::new();
@@ -710,7 +686,6 @@ mod silence_tests {
 
     const TURN: TurnId = TurnId { session: 1, seq: 0 };
 
-    /// Records a failure, waits until the turn is due, and returns how long that took.
     async fn pause(patience: &mut Patience) -> Duration {
         let began = Instant::now();
         patience.failed(TURN);

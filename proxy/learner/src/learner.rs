@@ -35,7 +35,6 @@ use crate::{
     unread::UnreadTurns,
 };
 
-/// The number of agents in the status, besides those that have steps.
 const MAX_AGENTS: usize = 100;
 
 /// The loop behind the chat. Clones are one learner.

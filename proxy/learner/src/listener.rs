@@ -44,7 +44,6 @@ impl Listener {
         }
     }
 
-    /// Returns the model, if it can be used.
     pub(crate) async fn able(&self) -> Option<&dyn Ask> {
         match self {
             Self::Model(model) => Some(&**model),
@@ -56,7 +55,6 @@ impl Listener {
     }
 }
 
-/// Returns whether a model distinguishes wishes from what only sounds like one.
 async fn passes(model: &dyn Ask) -> Result<bool, AskFailed> {
     for (text, has_wish) in TRIAL {
         let Some(question) = Question::new(text) else {
@@ -84,7 +82,6 @@ mod tests {
 
     use super::*;
 
-    /// A model that finds the wishes that `hears` names, and counts its requests.
     #[derive(Debug)]
     struct Scripted {
         hears: fn(&str) -> bool,

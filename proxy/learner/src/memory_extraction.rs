@@ -44,7 +44,6 @@ pub enum IngestError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
-/// Buffers what the owner says in a turn, and reads the session if it has said enough.
 pub(crate) async fn buffer_turn(
     shared: &Shared,
     memory: &MemoryStore,
@@ -90,7 +89,6 @@ fn words(memory: &MemoryStore, turn: &Turn) -> Option<String> {
     owner_says(turn)
 }
 
-/// Reads the buffered messages for which `fits` is true.
 pub(crate) async fn ingest(
     shared: &Shared,
     memory: &MemoryStore,
@@ -194,7 +192,6 @@ fn remember(
     Ok(remembered)
 }
 
-/// Finds facts by a model, or by rules if no model answers.
 async fn facts_in(shared: &Shared, said: &[&str]) -> Vec<Fact> {
     let by_model = match FactQuestion::new(said.iter().copied()) {
         Some(question) => {
@@ -214,7 +211,6 @@ pub(crate) async fn consolidate(shared: &Shared, memory: &MemoryStore) {
     }
 }
 
-/// Runs work on files on a thread that may block.
 async fn on_files<T: Send + 'static>(
     memory: &MemoryStore,
     work: impl FnOnce(&MemoryStore) -> Result<T, MemoryError> + Send + 'static,

@@ -33,7 +33,6 @@ pub(crate) const ALL: [&dyn Method; 6] = [
     &metaclaw::Metaclaw,
     &opd::Opd,
 ];
-/// What `rl.method` may name, short names among them.
 pub(crate) const METHOD_NAMES: &[&str] = &[
     "context_distillation",
     "redo",

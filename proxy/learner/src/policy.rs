@@ -16,7 +16,6 @@ use tokio::sync::{Mutex, Semaphore};
 /// with twice as many.
 pub(super) const MOST_STREAMS: u32 = 16;
 
-/// A handle to the training server for callers that look at replies without training on them.
 #[derive(Debug)]
 pub(crate) struct PolicyModel {
     pub(super) backend: Arc<dyn TrainingBackend>,
@@ -28,7 +27,6 @@ pub(crate) struct PolicyModel {
 // === impl PolicyModel ===
 
 impl PolicyModel {
-    /// Returns whether the server can certainly score a given reply.
     pub(crate) fn surely_scores(&self) -> bool {
         self.backend.surely_scores()
     }
@@ -235,7 +233,6 @@ impl PolicyModel {
         Ok(likely)
     }
 
-    /// Returns the log-probabilities of the replies, and the `top_k` most probable ids at each of their ids.
     async fn forward(
         &self,
         by: By<'_>,
@@ -282,15 +279,12 @@ impl PolicyModel {
     }
 }
 
-/// Ids that stand together, of which the distinct ones are counted.
 const GRAM: usize = 4;
 
-/// At which the policy serves by default.
 pub(crate) const SERVED_TEMPERATURE: f64 = 0.7;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DrawRequest<'a> {
-    /// An adapter's name; none is the base model.
     pub(crate) adapter: Option<&'a str>,
     pub(crate) prompt: &'a [u32],
     pub(crate) n: u32,
@@ -299,7 +293,6 @@ pub(crate) struct DrawRequest<'a> {
     pub(crate) seed: u64,
 }
 
-/// A reply that was drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DrawnReply {
     pub(crate) ids: Vec<u32>,
@@ -310,7 +303,6 @@ pub(crate) struct DrawnReply {
 // === impl DrawRequest ===
 
 impl<'a> DrawRequest<'a> {
-    /// One reply, drawn as agents are served.
     pub(crate) fn new(adapter: Option<&'a str>, prompt: &'a [u32], max_tokens: u32) -> Self {
         Self {
             adapter,
@@ -326,7 +318,6 @@ impl<'a> DrawRequest<'a> {
 // === impl DrawnReply ===
 
 impl DrawnReply {
-    /// Of who gives no reply.
     pub(crate) fn nothing() -> Self {
         Self {
             ids: Vec::new(),
@@ -358,11 +349,9 @@ const SCORING_RANK: u32 = 1;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum By<'a> {
     Base,
-    /// Scores with a run and its adapter.
     Run(&'a RunId),
 }
 
-/// Returns whether the answer covers every id of every reply.
 fn fits(pairs: &[ScoredPair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendError> {
     let n_ids = |pair: &ScoredPair<'_>| pair.reply.len();
     if logprobs.iter().map(Vec::len).eq(pairs.iter().map(n_ids)) {
@@ -378,7 +367,6 @@ fn fits(pairs: &[ScoredPair<'_>], logprobs: &[Vec<f32>]) -> Result<(), BackendEr
 /// between.
 const MOST_TOKENS: usize = 4_096;
 
-/// A prompt and a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScoredPair<'a> {
     pub(crate) prompt: &'a [u32],
@@ -394,13 +382,11 @@ pub(crate) fn relevance(own: f64, others: &[f64]) -> f64 {
     own - others.iter().sum::<f64>() / others.len().max(1) as f64
 }
 
-/// Returns the mean of log-probabilities, or 0 for none.
 pub(crate) fn mean(values: &[f32]) -> f64 {
     let sum: f64 = values.iter().copied().map(f64::from).sum();
     sum / values.len().max(1) as f64
 }
 
-/// Returns what is wrong with a call that scores.
 pub(super) fn unreadable(why: String) -> BackendError {
     BackendError::Unreadable {
         call: "forward",
@@ -438,14 +424,12 @@ pub(super) fn calls<'a, 'p>(pairs: &'a [ScoredPair<'p>]) -> Vec<&'a [ScoredPair<
 // === impl ScoredPair ===
 
 impl ScoredPair<'_> {
-    /// Returns the pair with at most this many ids of the reply.
     #[must_use]
     pub(crate) fn cut(self, most: usize) -> Self {
         let reply = &self.reply[..self.reply.len().min(most)];
         Self { reply, ..self }
     }
 
-    /// Returns the sequence, and the positions that predict the reply.
     pub(super) fn sequence(&self) -> Result<(Datum, Vec<usize>), BackendError> {
         if self.prompt.is_empty() || self.reply.is_empty() {
             return Err(unreadable(format!(

@@ -24,7 +24,6 @@ use crate::{
 
 /// A hundred years. What is replayed is as old as it is, and a batch goes when it is full.
 const NEVER: Span = Span::hours(100 * 365 * 24);
-/// States of turns that may have a verdict.
 const JUDGED: [StateKind; 4] = [
     StateKind::Judged,
     StateKind::Taken,
@@ -133,7 +132,6 @@ pub(crate) async fn replay(
     Ok(report)
 }
 
-/// Sessions on their way from the log to the copy that is trained on.
 struct Replaying<'a> {
     of: &'a Shared,
     shared: &'a Shared,
@@ -144,7 +142,6 @@ struct Replaying<'a> {
 // === impl Replaying ===
 
 impl Replaying<'_> {
-    /// Session after session; how many steps, and the last adapter that would serve.
     async fn steps(
         self,
         training: &mut Training,

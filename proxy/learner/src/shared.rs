@@ -38,9 +38,7 @@ use crate::{
     status::{Phase, StatusCell},
 };
 
-/// Pause between two attempts at a log that is being reopened.
 const LOG_PAUSE: Duration = Duration::from_millis(500);
-/// Turns whose ids are remembered as gone; the log says so of each once it is judged.
 const MAX_WITHOUT_IDS: usize = 10_000;
 
 /// Told when an agent is to be served by another adapter; none is the base model.
@@ -85,7 +83,6 @@ pub struct Parts {
 pub(crate) struct Shared {
     parts: Parts,
     pub(crate) rollout_requests: RolloutRequests,
-    /// Where the history of lessons is; none where nothing is learned in words.
     pub(crate) lessons: Option<Library>,
     pub(crate) cancel: CancellationToken,
     pub(crate) training: AgentLocks,
@@ -126,7 +123,6 @@ impl Shared {
         }
     }
 
-    /// The external teacher, where the method has something that it can add to.
     pub(crate) fn external_teacher(&self) -> Option<&ExternalTeacher> {
         let teacher = self.parts.external_teacher.as_ref();
         teacher.filter(|_| self.config.rl.method.has_advantages())
@@ -180,7 +176,6 @@ impl Shared {
         self.persist(|| self.log.in_state(agent, kind)).await
     }
 
-    /// An agent's newest turns, at most so many.
     pub(crate) async fn list(
         &self,
         agent: &AgentId,
@@ -194,7 +189,6 @@ impl Shared {
         self.persist(|| self.log.list(filter.clone())).await
     }
 
-    /// An agent's rollouts, the newest first.
     pub(crate) async fn rollouts(&self, agent: &AgentId) -> Result<Vec<Rollout>, LogError> {
         let filter = RolloutFilter {
             agent: Some(agent.clone()),
@@ -203,7 +197,6 @@ impl Shared {
         self.persist(|| self.log.rollouts(filter.clone())).await
     }
 
-    /// The adapter that an agent is served with; none is the base model.
     pub(crate) async fn serving(&self, agent: &AgentId) -> Result<Option<String>, LogError> {
         let serving = self.persist(|| self.log.serving()).await?;
         let own = serving.into_iter().find(|(whose, _)| whose == agent);
@@ -228,7 +221,6 @@ impl Shared {
         self.waits_because(error.to_string())
     }
 
-    /// The same in words.
     pub(crate) fn waits_because(&self, why: String) -> TrainError {
         let waits = Phase::WaitingForTrainer { why: why.clone() };
         self.status.waits_for(waits);
@@ -246,13 +238,11 @@ impl Shared {
         self.backend.is_some() && by_itself
     }
 
-    /// Whether they do when their owner asks for a step, and not before.
     pub(crate) fn trains_when_asked(&self, agent: &AgentId) -> bool {
         let is_untested = self.config.mode_of(agent) == Mode::Auto && !self.config.gate.enabled;
         self.backend.is_some() && (is_untested || self.config.rl.manual_train_trigger)
     }
 
-    /// Whether the owner is away, as the log and the schedule know it now.
     pub(crate) async fn window(&self) -> Result<Window, LogError> {
         let last_main_ms = self.persist(|| self.log.last_main_ms()).await?;
         Ok(self.schedule.window(now_ms(), last_main_ms))
@@ -277,7 +267,6 @@ impl Shared {
         Ok(())
     }
 
-    /// The wishes that are in force for an agent; none where none are heard.
     pub(crate) fn wishes(&self, agent: &AgentId) -> Vec<String> {
         let wishes = self.library.as_ref().map(|library| library.wishes(agent));
         let wishes = wishes.into_iter().flatten();
@@ -289,12 +278,10 @@ impl Shared {
         self.n_changed_verdicts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many changes of verdicts there were.
     pub(crate) fn n_changed_verdicts(&self) -> u64 {
         self.n_changed_verdicts.load(Ordering::Acquire)
     }
 
-    /// Counts lessons of an agent that came into force, in the day of `at_ms`.
     pub(crate) async fn count_lessons(&self, agent: &AgentId, at_ms: u64, lessons: u64) {
         if lessons == 0 {
             return;
@@ -309,7 +296,6 @@ impl Shared {
         }
     }
 
-    /// Remembers that a turn's ids are gone.
     pub(crate) fn ids_are_gone(&self, id: TurnId) {
         let mut gone = self.gone();
         if gone.len() >= MAX_WITHOUT_IDS {
@@ -318,7 +304,6 @@ impl Shared {
         gone.insert(id);
     }
 
-    /// Turns whose ids are known to be gone.
     pub(crate) fn without_ids(&self) -> BTreeSet<TurnId> {
         self.gone().clone()
     }
@@ -354,7 +339,6 @@ pub(crate) struct AgentLocks(Mutex<BTreeMap<AgentId, Arc<AsyncMutex<()>>>>);
 // === impl AgentLocks ===
 
 impl AgentLocks {
-    /// Locks an agent, unless something is trained of it.
     pub(crate) fn try_lock(&self, agent: &AgentId) -> Option<OwnedMutexGuard<()>> {
         self.lock_of(agent).try_lock_owned().ok()
     }

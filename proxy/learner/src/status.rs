@@ -215,11 +215,9 @@ pub struct BeganAnew {
     pub at_ms: u64,
 }
 
-/// Where the tasks write down what they do.
 #[derive(Debug, Default)]
 pub(crate) struct StatusCell(Mutex<StatusNotes>);
 
-/// What was written down.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusNotes {
     pub(crate) judging: JudgingStatus,
@@ -230,7 +228,6 @@ pub(crate) struct StatusNotes {
     counts: LearnerCounts,
 }
 
-/// What was written down about one agent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentNotes {
     pub(crate) counts: SampleCounts,
@@ -240,14 +237,12 @@ pub(crate) struct AgentNotes {
     pub(crate) last_window_ms: Option<u64>,
 }
 
-/// How many samples wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SampleCounts {
     pub(crate) redo: usize,
     /// Of redo, without one.
     pub(crate) unanswered: usize,
     pub(crate) binary_rl: usize,
-    /// Of all that wait, what `rl.support_query` keeps from methods that learn from verdicts.
     pub(crate) support: SupportCounts,
 }
 
@@ -258,7 +253,6 @@ impl StatusCell {
         self.notes().clone()
     }
 
-    /// What was counted, and what waits.
     pub(crate) fn totals(&self) -> LearnerCounts {
         let notes = self.notes();
         let samples = || notes.agents.values().map(|agent| agent.counts);
@@ -271,7 +265,6 @@ impl StatusCell {
         }
     }
 
-    /// Each agent's last step of this process.
     pub(crate) fn last_steps(&self) -> Vec<StepReport> {
         let notes = self.notes();
         let steps = notes.agents.values();
@@ -311,13 +304,11 @@ impl StatusCell {
         }
     }
 
-    /// Shows what training waits for, until its next look at the log.
     pub(crate) fn waits_for(&self, phase: Phase) {
         self.phase(phase);
         self.change().waits = true;
     }
 
-    /// The training task begins a look at the log.
     pub(crate) fn look_begins(&self) {
         self.change().waits = false;
     }
@@ -362,7 +353,6 @@ impl StatusCell {
         self.change().agent(agent).began_anew = Some(BeganAnew { why, at_ms });
     }
 
-    /// The notes, to be changed.
     fn change(&self) -> MutexGuard<'_, StatusNotes> {
         #[cfg(test)]
         crate::testing::progress::made();

@@ -151,7 +151,6 @@ async fn obeys_untold(
     Ok(obeys.await? == Some(Score::Good))
 }
 
-/// What the teacher finds likely at each id of a reply, of what it read.
 async fn likely(
     policy: &PolicyModel,
     answers: &TeacherAnswers,

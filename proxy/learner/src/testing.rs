@@ -26,7 +26,6 @@ pub(crate) use self::{
     world::{Answers, Damage, END, Failure, Habit, Poison, World},
 };
 
-/// The parts of a learner that judges by the built-in rules and does nothing else.
 pub(crate) fn parts(config: LearnerConfig, log: &TurnLog) -> Parts {
     Parts {
         config,

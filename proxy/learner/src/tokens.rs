@@ -12,10 +12,8 @@ use crate::{
     shared::Shared,
 };
 
-/// The pause while the trainer cannot be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The result of a request.
 enum Fetched {
     /// There is nothing more to do for this turn.
     Done,
@@ -54,7 +52,6 @@ async fn fetch_all(shared: &Shared, backend: &dyn TrainingBackend) {
     }
 }
 
-/// Returns the turns that may still be trained on.
 async fn free_turns(shared: &Shared) -> Result<Vec<TurnId>, LogError> {
     let mut ids = Vec::new();
     for agent in shared.agents().await? {
@@ -96,7 +93,6 @@ async fn fetch(
     Ok(Fetched::Done)
 }
 
-/// Returns the reply to ask about, if the turn can be trained on and has no ids yet.
 fn wanted(turn: Turn) -> Option<String> {
     let learnable = turn.meta.kind != TurnKind::Side
         && turn.meta.end == StreamEnd::Complete

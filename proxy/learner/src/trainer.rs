@@ -15,17 +15,14 @@ use crate::{
     methods::Group,
 };
 
-/// The trainer, and how steps are made with it.
 #[derive(Debug, Clone)]
 pub(crate) struct StepRunner {
     pub(crate) backend: Arc<dyn TrainingBackend>,
     pub(crate) rl: RlConfig,
-    /// The fingerprint of its base model, if it reports one.
     pub(crate) base: Option<String>,
     /// The calls that it can answer. If checkpoints have no manifests (another server), every attempt begins at
     /// checkpoint n-1 again and overwrites n.
     pub(crate) capabilities: Capabilities,
-    /// The replay that the steps belong to, if there is one.
     pub(crate) replay: Option<Replayed>,
 }
 
@@ -72,18 +69,15 @@ impl StepRunner {
         self.backend.sample(request).await.map(|_| None)
     }
 
-    /// Returns the seed of the initial weights of a lineage.
     pub(crate) fn seed(&self, point: &ResumePoint) -> u64 {
         let chosen = self.replay.as_ref().and_then(|replay| replay.seed);
         chosen.unwrap_or_else(|| point.seed())
     }
 
-    /// Returns how a step from here is made.
     pub(crate) fn made(&self, point: &ResumePoint) -> Provenance {
         Provenance::here(self.seed(point), &self.rl, self.replay.clone())
     }
 
-    /// Returns whether an adapter that served before can serve again.
     pub(crate) async fn answers(&self, name: &AdapterName) -> Result<bool, BackendError> {
         match self
             .backend
@@ -109,7 +103,6 @@ impl StepRunner {
         }
     }
 
-    /// Returns whether the server has what a batch needs.
     pub(crate) fn has(&self, groups: &[Group]) -> Result<(), TrainError> {
         let not_taken = |why: String| Err(TrainError::NotTaken { why });
         if self.rl.target == TargetForm::TopK && !self.capabilities.matrix_targets {
@@ -205,11 +198,9 @@ impl StepRunner {
 
 /// Failures in a row that may pass, before they count as the server's refusal.
 const MOST_FAILURES: usize = 5;
-/// Pause before a training server is tried again; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How often a training server failed, and how long it is left alone before the next try.
 #[derive(Debug)]
 pub(crate) struct Patience {
     n_failures: usize,
@@ -249,7 +240,6 @@ const SHARE: f64 = 0.1;
 /// A shorter call tells more of the network than of the server.
 const MEASURED: usize = 256;
 
-/// The training run of one agent, and what it holds.
 #[derive(Debug, Default)]
 pub(crate) struct RunHandle {
     pub(crate) id: Option<RunId>,
@@ -262,7 +252,6 @@ pub(crate) struct RunHandle {
     pace: Option<f64>,
 }
 
-/// How far an attempt had come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepStage {
     /// Opening a run, listing checkpoints.
@@ -274,11 +263,9 @@ pub(crate) enum StepStage {
     Step,
     /// Training on something harmless, to see whether the server can.
     Control,
-    /// Saving what was made.
     Save,
 }
 
-/// Why an attempt did not get through.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(crate) struct StepFailure {
@@ -290,7 +277,6 @@ pub(crate) struct StepFailure {
 // === impl RunHandle ===
 
 impl RunHandle {
-    /// Gives the run back to the server, if there is one.
     pub(crate) async fn close(&mut self, backend: &dyn TrainingBackend) {
         self.at = None;
         if let Some(run) = self.id.take()
@@ -301,7 +287,6 @@ impl RunHandle {
         }
     }
 
-    /// Notes what a failed call leaves behind.
     pub(crate) fn failed(&mut self, error: &BackendError) {
         self.at = None;
         if error.is_unreachable() || error.is_unknown_run() {
@@ -310,7 +295,6 @@ impl RunHandle {
         }
     }
 
-    /// Notes how long a pass took.
     pub(crate) fn passed(&mut self, n_tokens: usize, time: Duration) {
         if n_tokens >= MEASURED && !time.is_zero() {
             self.pace = Some(n_tokens as f64 / time.as_secs_f64());

@@ -35,15 +35,12 @@ use crate::{
 
 /// The longest pause between two looks: a batch may be due by its age alone.
 const TICK: Duration = Duration::from_secs(20);
-/// The pause after a look that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub(crate) struct Training {
     context: TrainingContext,
-    /// Whether steps that an earlier process left open are settled.
     is_recovered: bool,
-    /// A step that was asked for, while it is made.
     wanted: Option<WantedStep>,
     /// Whose turn was put to the teacher last.
     last_taught: Option<AgentId>,
@@ -185,7 +182,6 @@ impl Training {
         Ok(went_well)
     }
 
-    /// Has the teacher draw its replies to several turns at once.
     async fn draw_ahead(&mut self, turns: &[(AgentId, TurnId)]) {
         let shared = Arc::clone(&self.context.shared);
         let policy = Arc::clone(&self.context.policy);
@@ -254,7 +250,6 @@ impl Training {
         Ok(reports)
     }
 
-    /// Does what was asked, but for a step, which is made in pieces.
     pub(super) async fn answer(&mut self, request: TrainingRequest) {
         self.context.ask_at_once();
         // Nobody listening is no error.
@@ -303,7 +298,6 @@ impl Training {
         Ok(agents)
     }
 
-    /// Does the next piece of the step that was asked for, if one was.
     pub(super) async fn go_on_with_wanted(&mut self) {
         let Some(mut wanted) = self.wanted.take() else {
             return;
@@ -387,12 +381,10 @@ impl Training {
         Err(TrainError::NoTeacher { why })
     }
 
-    /// Releases what it holds at the training server.
     pub(crate) async fn close(&mut self) {
         self.context.close().await;
     }
 
-    /// Returns how much of an agent's waits: samples, and turns that the teacher has not answered.
     pub(crate) fn n_left(&self, agent: &AgentId) -> usize {
         let notes = self.context.shared.status.read();
         let counts = notes.agents.get(agent).map(|known| known.counts);
@@ -404,7 +396,6 @@ impl Training {
 #[derive(Debug)]
 pub(crate) enum TrainingRequest {
     Step(Option<AgentId>, TrainingReply<StepReport>),
-    /// What that would be.
     DryRun(Option<AgentId>, TrainingReply<StepPreview>),
     /// What it would use of one turn of an agent's.
     Turn(AgentId, TurnId, TrainingReply<TurnPreview>),
@@ -413,7 +404,6 @@ pub(crate) enum TrainingRequest {
 /// Who asked, and may have gone.
 pub(crate) type TrainingReply<T> = oneshot::Sender<Result<Vec<T>, TrainError>>;
 
-/// A step that was asked for, of one agent or of several, one after the other.
 #[derive(Debug)]
 pub(super) struct WantedStep {
     agents: VecDeque<AgentId>,
@@ -437,12 +427,10 @@ impl WantedStep {
         }
     }
 
-    /// Whose step is to be made next; none once all are.
     pub(super) fn agent(&self) -> Option<&AgentId> {
         self.agents.front()
     }
 
-    /// Whether an agent's is still to be made.
     pub(super) fn is_for(&self, agent: &AgentId) -> bool {
         self.agents.contains(agent)
     }
@@ -456,13 +444,11 @@ impl WantedStep {
         self.n_taught += n;
     }
 
-    /// The next agent's step was made, or there was nothing to make one of.
     pub(super) fn made(&mut self, reports: Vec<StepReport>) {
         self.reports.extend(reports);
         self.go_on();
     }
 
-    /// It could not be made.
     pub(super) fn failed(&mut self, error: TrainError) {
         if let Some(agent) = self.agents.front() {
             tracing::warn!(%agent, %error, "no step");
@@ -490,7 +476,6 @@ impl WantedStep {
     }
 }
 
-/// A piece of the making of a step.
 enum StepPiece {
     /// The teacher was asked about so many turns.
     Taught(usize),

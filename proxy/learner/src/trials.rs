@@ -41,7 +41,6 @@ pub(crate) enum TrialError {
     Panicked(#[from] JoinError),
 }
 
-/// The result of a look at one proposal.
 #[derive(Debug)]
 pub(crate) enum Trial {
     Made(TrialFigures),
@@ -49,7 +48,6 @@ pub(crate) enum Trial {
     TooDear,
 }
 
-/// An earlier request, and the prompts with and without the skill.
 struct HeldOutRequest {
     turn: Turn,
     was_good: bool,

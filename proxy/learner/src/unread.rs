@@ -21,7 +21,6 @@ pub(crate) struct UnreadTurns {
     /// Each reader, with the last transaction that it had read when the process started.
     readers: Vec<(LogReader, u64)>,
     appended: Receiver<TurnId>,
-    /// Unread turns of the transaction `last`.
     waiting: VecDeque<TurnId>,
     /// The transaction that is being read. All before it are read.
     last: u64,
@@ -95,7 +94,6 @@ impl UnreadTurns {
         readers.any(|(one, from)| *one == reader && *from < self.last)
     }
 
-    /// Finds the next turns, or waits until there may be some. Returns `None` if the log is closed.
     async fn find(&mut self) -> Option<()> {
         if self.n_unnoted >= UNNOTED {
             for (reader, from) in &self.readers {

@@ -42,7 +42,6 @@ pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) -
     true
 }
 
-/// Returns where something comes from that was said in a turn, or of one.
 fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
     Origin {
         agent: turn.agent.clone(),
@@ -53,7 +52,6 @@ fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
     }
 }
 
-/// Learns from what the owner says of a turn's reply, beside the chat.
 pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
     if let Some(library) = &shared.library
         && let Some(heard) = heard_in(shared, said, true).await
@@ -140,7 +138,6 @@ pub(crate) async fn read_by_model<T>(
     }
 }
 
-/// Logs one lesson.
 fn tell(agent: &AgentId, lesson: &Lesson) {
     let Lesson { n, heard, wish, .. } = lesson;
     match &lesson.state {

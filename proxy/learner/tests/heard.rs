@@ -125,7 +125,6 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
     out
 }
 
-/// Returns the list that something heard belongs to, and its text.
 fn listed(heard: Heard) -> (&'static str, String) {
     match heard {
         Heard::Wish {
@@ -139,7 +138,6 @@ fn listed(heard: Heard) -> (&'static str, String) {
     }
 }
 
-/// Returns the answer of a model that finds something in each numbered sentence.
 fn believed(prompt: &str, form: &str) -> String {
     let lines = prompt.lines().filter_map(|line| {
         let (n, said) = line.split_once(". ")?;

@@ -198,7 +198,6 @@ fn name_utc(entry: &mut ICalendarEntry) {
     }
 }
 
-/// Converts each end of a series in UTC to the zone of the series.
 fn local_ends(calendar: &mut ICalendar) {
     let resolver = calendar.build_owned_tz_resolver();
     for event in &mut calendar.components {
@@ -212,7 +211,6 @@ fn local_ends(calendar: &mut ICalendar) {
     }
 }
 
-/// Converts a time in UTC to `zone`. Other times stay unchanged.
 fn local(time: PartialDateTime, zone: Tz) -> PartialDateTime {
     let instant = time.to_date_time_with_tz(Tz::UTC);
     let Some(instant) = instant.filter(|_| time.tz_hour.is_some() && !zone.is_floating()) else {
@@ -240,7 +238,6 @@ fn recurs(event: &ICalendarComponent) -> bool {
         .any(|name| event.has_property(name))
 }
 
-/// Returns a calendar that contains only the definitions of zones.
 fn zones(calendar: &ICalendar) -> ICalendar {
     let defined = calendar.components.iter();
     let zones = defined.filter(|defined| defined.component_type == Kind::VTimezone);

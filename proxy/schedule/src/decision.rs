@@ -92,7 +92,6 @@ impl Rules {
         }
     }
 
-    /// Returns the time zone of the rules.
     pub(crate) fn zone(&self) -> &TimeZone {
         self.sleep.zone()
     }

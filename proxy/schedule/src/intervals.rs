@@ -13,7 +13,6 @@ pub struct Interval {
 // === impl Interval ===
 
 impl Interval {
-    /// Returns whether a moment is in it.
     pub(crate) fn covers(&self, now_ms: u64) -> bool {
         (self.start_ms..self.end_ms).contains(&now_ms)
     }

@@ -70,10 +70,8 @@ pub struct KeyboardWatch {
     _alive: mpsc::Sender<()>,
 }
 
-/// Why a source says nothing.
 type SourceError = Box<dyn Error + Send + Sync>;
 
-/// The source of keyboard activity.
 #[derive(Debug)]
 enum Source {
     Wayland(Box<Wayland>),
@@ -206,7 +204,6 @@ impl Source {
         }
     }
 
-    /// Returns how long nothing was touched, or `None` if there is no display.
     fn idle_for(&mut self) -> Result<Option<Duration>, SourceError> {
         match self {
             Self::Wayland(wayland) => wayland.idle_for().map(Some),
@@ -217,10 +214,8 @@ impl Source {
     }
 }
 
-/// Reads at most so many bytes of their output.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// Returns the output of a program of the system, or `None` if there is no such program.
 pub(super) fn output(program: &str, arguments: &[&str]) -> Result<Option<String>, SourceError> {
     let run = Command::new(program)
         .args(arguments)
@@ -278,7 +273,6 @@ fn parse_ioreg(text: &str) -> Option<Duration> {
     values.min().map(Duration::from_nanos)
 }
 
-/// A connection to an X server.
 #[derive(Debug)]
 pub(super) struct X11 {
     connection: RustConnection,
@@ -304,7 +298,6 @@ impl X11 {
     }
 }
 
-/// A connection to a compositor.
 #[derive(Debug)]
 pub(super) struct Wayland {
     connection: Connection,
@@ -312,7 +305,6 @@ pub(super) struct Wayland {
     seats: Seats,
 }
 
-/// The compositor's reports.
 #[derive(Debug)]
 struct Seats {
     timeout: Duration,
@@ -371,7 +363,6 @@ impl Wayland {
         Ok(idle.min().unwrap_or_default())
     }
 
-    /// Reads the messages that the compositor has sent, without waiting for more.
     fn hear(&mut self) -> Result<(), SourceError> {
         loop {
             self.queue.dispatch_pending(&mut self.seats)?;

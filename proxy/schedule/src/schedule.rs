@@ -184,7 +184,6 @@ pub struct StateError(serde_json::Error);
 // === impl SavedState ===
 
 impl SavedState {
-    /// Makes the state to write at `now_ms`.
     pub(crate) fn new(config: &SchedulerConfig, window: Window, now_ms: u64) -> Self {
         let state = if window.is_open() {
             "window_open"

@@ -20,7 +20,6 @@ impl SleepHours {
         Self { start, end, zone }
     }
 
-    /// Returns the time zone of the hours.
     pub(crate) fn zone(&self) -> &TimeZone {
         &self.zone
     }
@@ -44,7 +43,6 @@ impl SleepHours {
             .collect()
     }
 
-    /// Returns the night that begins on a day.
     fn night(&self, day: Date) -> Option<Interval> {
         let past_midnight = self.end.0 < self.start.0;
         let last = day.checked_add(i64::from(past_midnight).days()).ok()?;
@@ -116,7 +114,6 @@ mod tests {
         }
     }
 
-    /// Returns the length of one night's sleep hours in milliseconds.
     fn length(start: &str, end: &str, day: Date) -> u64 {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
         let hours = SleepHours::new(start.parse().unwrap(), end.parse().unwrap(), zone);

@@ -35,7 +35,6 @@ static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
 });
 
-/// Makes the prompt for one vote.
 pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {
     let instruction = evidence.request.as_deref().unwrap_or_default();
     let asked = format!(
@@ -54,7 +53,6 @@ pub(super) fn read(answer: &str) -> Option<Vote> {
     Some(Vote::new(score, None))
 }
 
-/// Returns the reply's text, or its tool calls as JSON if it has no text.
 fn response(evidence: &Evidence) -> String {
     let text = evidence.reply.text();
     match evidence.reply.get("tool_calls") {

@@ -15,7 +15,6 @@ const SAYS_NOTHING: usize = 10;
 /// Characters of one text. If it is longer, its middle is left out.
 const MOST: usize = 24_000;
 
-/// The explanation of the following messages for both judges.
 const ROLES: &str = "\
 What followed has a role. `user` is the user's answer to the output. `tool` is what a tool returned: it exists because \
 the output called the tool, and could not be known before; a call that succeeds speaks for the output.";
@@ -51,7 +50,6 @@ static PATTERNS: LazyLock<[Regex; 2]> = LazyLock::new(|| {
     patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
 });
 
-/// Makes the prompt for a score.
 pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = texts(evidence);
     asked.push_str(
@@ -63,7 +61,6 @@ pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {
     ]
 }
 
-/// Makes the prompt for a hint.
 pub(super) fn hint_messages(evidence: &Evidence) -> Vec<Message> {
     let mut asked = texts(evidence);
     asked.push_str("Is there a hint in it?");
@@ -95,13 +92,11 @@ pub(super) fn last_box(answer: &str) -> Option<Score> {
     last_score(boxes, answer)
 }
 
-/// Returns the last number that a pattern finds, if it is a score.
 pub(super) fn last_score(pattern: &Regex, answer: &str) -> Option<Score> {
     let last = pattern.captures_iter(answer).last()?;
     last[1].parse::<i8>().ok()?.try_into().ok()
 }
 
-/// Returns the reply with its thinking and its calls, and everything that followed.
 fn texts(evidence: &Evidence) -> String {
     let mut output = evidence.reply.text().into_owned();
     for call in evidence.reply.tool_calls() {

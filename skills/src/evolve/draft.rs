@@ -29,7 +29,6 @@ const ALIKE: f64 = 0.6;
 /// The same for two versions of one skill, which share most words anyway.
 const ALIKE_VERSIONS: f64 = 0.8;
 
-/// Why a skill is refused without the owner's review.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DraftRefusal {
     #[error("it has no {0}")]
@@ -57,7 +56,6 @@ pub(crate) enum DraftRefusal {
     NoFrontMatter,
 }
 
-/// A skill that may be proposed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SkillDraft {
     pub(crate) skill: Skill,
@@ -67,7 +65,6 @@ pub(crate) struct SkillDraft {
 // === impl Draft ===
 
 impl SkillDraft {
-    /// Checks what a model wrote.
     pub(crate) fn new(written: &WrittenSkill) -> Result<Self, DraftRefusal> {
         let name: SkillName = present(&written.name, "name")?.parse()?;
         if !is_slug(name.as_str()) {
@@ -116,7 +113,6 @@ impl SkillDraft {
             .ok_or(DraftRefusal::NoFrontMatter)
     }
 
-    /// Refuses a skill that was proposed and rejected before.
     pub(crate) fn is_not_unwanted(&self, n: u64, text: &str) -> Result<(), DraftRefusal> {
         match Skill::parse(text) {
             Ok(before) if says_the_same(&before, &self.skill) => Err(DraftRefusal::Proposed(n)),
@@ -135,7 +131,6 @@ impl SkillDraft {
         same.map_or(Ok(()), |skill| Err(DraftRefusal::Hosts(skill.name.clone())))
     }
 
-    /// Returns what a person should check before it becomes part of the system prompt.
     pub(crate) fn suspicions(&self) -> Vec<Reason> {
         let Skill {
             name,
@@ -235,7 +230,6 @@ impl SkillDraft {
     }
 }
 
-/// Adds items to a text, and continues its numbers if it has some.
 fn with_steps(content: &str, steps: &[&str]) -> String {
     let number = |line: &str| line.trim().split_once(". ")?.0.parse::<usize>().ok();
     let mut last = content.lines().filter_map(number).max();
@@ -312,7 +306,6 @@ fn words(skill: &Skill) -> BTreeSet<String> {
     terms(&text).into_iter().collect()
 }
 
-/// Returns whether two skills, or two versions of one, say the same.
 fn says_the_same(one: &Skill, other: &Skill) -> bool {
     let is_this = one.name == other.name;
     let alike = if is_this { ALIKE_VERSIONS } else { ALIKE };

@@ -132,7 +132,6 @@ fn step(messages: &[&Message], at: usize) -> Option<TrajectoryStep> {
     Some(TrajectoryStep { teller, text })
 }
 
-/// Describes the assistant's text and its tool calls with their arguments.
 fn answered(message: &Message) -> String {
     let text = message.text();
     let mut lines = vec![shorten(text.trim(), ASSISTANT).into_owned()];
@@ -161,7 +160,6 @@ fn is_owners_or_assistants(messages: &[&Message], at: usize) -> bool {
     }
 }
 
-/// Keeps the beginning and the end of a text that is too long.
 pub(super) fn shorten(text: &str, most: usize) -> Cow<'_, str> {
     let n_chars = text.chars().count();
     if n_chars <= most {
@@ -179,9 +177,7 @@ const DESCRIPTION: usize = 120;
 /// Characters of a skill from a prompt, and the number of such skills that are shown.
 const CONTENT: usize = 2_000;
 const MAX_SHOWN: usize = 3;
-/// The longest answer that is read.
 const MAX_ANSWER: usize = 64 * 1024;
-/// The largest number of skills in one answer.
 const MAX_SKILLS: usize = 3;
 
 const INSTRUCTION: &str = "\
@@ -202,7 +198,6 @@ Answer with a JSON array of at most 3 objects and nothing else:
 \"keywords\": [\"3 to 8 words or short phrases that people say who need it, in their language\"], \
 \"content\": \"4 to 12 lines of Markdown: numbered steps, then what to avoid; no headings, no code, no links\"}]";
 
-/// Makes the prompt that asks for skills. The host's skills are listed among the existing ones.
 pub(super) fn evolver_messages(
     failures: &[Failure],
     library: &[Arc<Skill>],
@@ -248,7 +243,6 @@ pub(super) fn evolver_messages(
     vec![Message::system(INSTRUCTION), Message::user(asked)]
 }
 
-/// Returns the skills that were in the prompts, in their present version.
 pub(super) fn shown<'l>(
     failures: &[Failure],
     library: &'l [Arc<Skill>],
@@ -281,7 +275,6 @@ fn defused(text: &str) -> String {
     text.replace("<<<", "< < <").replace(">>>", "> > >")
 }
 
-/// Why an answer is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnswerError {
     #[error("the answer has {bytes} bytes, at most {MAX_ANSWER} are read")]
@@ -319,7 +312,6 @@ impl From<Skill> for WrittenSkill {
     }
 }
 
-/// Returns the skills in an answer. Each is either a skill as written, or the reason why it is invalid.
 pub(super) fn read(answer: &str) -> Result<Vec<Result<WrittenSkill, String>>, AnswerError> {
     if answer.len() > MAX_ANSWER {
         return Err(AnswerError::TooLong {
@@ -356,7 +348,6 @@ fn json(text: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// Returns the text between a fence of three backticks and the next.
 fn without_fence(text: &str) -> &str {
     let fenced = text
         .strip_prefix("```")

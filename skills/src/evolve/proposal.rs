@@ -186,7 +186,6 @@ impl ProposalStore {
         write_json(&dir.join(FILE), self, write_text)
     }
 
-    /// Returns the number of the next proposal.
     pub(crate) fn next_n(&self) -> u64 {
         self.proposals.last().map_or(1, |last| last.n + 1)
     }
@@ -210,7 +209,6 @@ impl ProposalStore {
 // === impl ProposalState ===
 
 impl ProposalState {
-    /// Returns whether the owner, or a trial, decided against it.
     pub(crate) fn is_unwanted(self) -> bool {
         match self {
             Self::Rejected | Self::Reverted | Self::Declined | Self::AgedOut => true,
@@ -222,7 +220,6 @@ impl ProposalState {
 // === impl Proposal ===
 
 impl Proposal {
-    /// Returns when it came into force, if it did, in Unix milliseconds.
     pub(crate) fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.source.at_ms)
     }
@@ -240,17 +237,14 @@ impl Proposal {
         }
     }
 
-    /// Returns whether it is a version of an agent's skill.
     pub(crate) fn is_of(&self, agent: &AgentId, name: &SkillName) -> bool {
         self.source.agent == *agent && self.name == *name
     }
 
-    /// Returns whether it is a version of an agent's skill that was accepted.
     pub(crate) fn is_accepted_of(&self, agent: &AgentId, name: &SkillName) -> bool {
         self.state == ProposalState::Accepted && self.is_of(agent, name)
     }
 
-    /// Returns whether it came from this home.
     pub(crate) fn is_from(&self, writer: &WriterId) -> bool {
         self.shared
             .as_ref()
@@ -355,7 +349,6 @@ pub enum TrialVerdict {
     TooFew,
 }
 
-/// The replies of both arms to some requests.
 #[derive(Debug, Clone, Copy)]
 struct Pooled {
     n: usize,
@@ -387,7 +380,6 @@ impl Pooled {
         by_chance(self.n, self.good_without, self.good_with) <= LOSS_BY_CHANCE
     }
 
-    /// Returns whether even a perfect skill could show no gain.
     fn is_at_ceiling(self) -> bool {
         let perfect = Self {
             good_with: self.n,
@@ -430,7 +422,6 @@ impl TrialFigures {
             && all.good_with <= all.good_without
     }
 
-    /// Returns the figures of a later trial in words.
     pub(super) fn again(&self) -> String {
         let all = self.all();
         let shown = if self.is_outgrown() {
@@ -600,7 +591,6 @@ pub(super) fn forget(
 // === impl HistoryEntry ===
 
 impl HistoryEntry {
-    /// Makes the line about one answer.
     pub(super) fn new(
         agent: &AgentId,
         at_ms: u64,
@@ -634,7 +624,6 @@ impl HistoryEntry {
         }
     }
 
-    /// Returns the entry without its words, if it came from such a session and still has them.
     fn forgotten(self, is_forgotten: &dyn Fn(&AgentId, &SessionId) -> bool) -> Option<Self> {
         let agent = self.agent.as_ref()?;
         let mut sessions = self.sessions.iter();

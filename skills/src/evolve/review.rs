@@ -196,14 +196,11 @@ impl Library {
         Ok(done)
     }
 
-    /// Returns the skills that the agent's host has by itself.
     fn host_skills(&self, agent: &AgentId) -> Vec<HostSkill> {
         let host = self.host(agent);
         host.map(|host| host.lessons.skills).unwrap_or_default()
     }
 
-    /// Returns what to propose, and the index of the waiting proposal that it replaces. Refuses what says nothing new,
-    /// and what was rejected before.
     fn placed(
         &self,
         store: &ProposalStore,
@@ -228,7 +225,6 @@ impl Library {
         Ok((draft, None))
     }
 
-    /// Stores a proposal, or a replaced one, and puts it in force if nothing prevents that.
     fn propose(
         &self,
         store: &mut ProposalStore,
@@ -517,7 +513,6 @@ impl Library {
         Ok(())
     }
 
-    /// Returns the version that the agent gets under the name of a proposal.
     fn served_version(&self, proposal: &Proposal) -> Option<String> {
         let served = self.skill(&proposal.source.agent, &proposal.name);
         served.map(|skill| skill.version.clone())
@@ -534,7 +529,6 @@ impl Library {
         }
     }
 
-    /// Removes an accepted proposal's text from the agent's folder, or from the version after it.
     fn take_out_skill(
         &self,
         proposal: &mut Proposal,
@@ -570,7 +564,6 @@ impl Library {
         Ok(())
     }
 
-    /// Changes one waiting proposal and writes the file.
     fn settle(
         &self,
         which: &str,
@@ -609,19 +602,16 @@ impl Library {
         Ok(())
     }
 
-    /// Returns the text in a proposal's place, if there is one.
     pub(crate) fn read_skill(&self, proposal: &Proposal) -> Result<Option<String>, EvolveError> {
         let path = self.skill_file(proposal);
         Ok(if_there(read_text(&path, MAX_FILE)).map_err(failed(path))?)
     }
 
-    /// Returns whether its place has a proposal's own text.
     pub(crate) fn is_in_place(&self, proposal: &Proposal) -> Result<bool, EvolveError> {
         Ok(self.read_skill(proposal)?.as_ref() == Some(&proposal.text))
     }
 }
 
-/// Returns the accepted proposals of one skill.
 fn of_skill<'s>(
     store: &'s ProposalStore,
     agent: &'s AgentId,

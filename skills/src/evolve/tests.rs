@@ -18,13 +18,11 @@ struct World {
     is_tried: bool,
 }
 
-/// Makes a model's answer that writes one skill.
 fn skill(name: &str, content: &str) -> String {
     json!([{"name": name, "description": "Use when asked for the weather.", "content": content}])
         .to_string()
 }
 
-/// Makes a failed turn of a session, in which a tool said something.
 fn failure(session: &str, tool: Option<&str>) -> Failure {
     let mut messages = vec![Message::user("How is the weather?")];
     messages.extend(tool.map(|text| Message::new("tool", text)));
@@ -74,7 +72,6 @@ impl World {
         evolved.proposals[0].clone()
     }
 
-    /// Returns the system prompt of a session that begins now.
     fn system(&self) -> String {
         let lessons = self
             .library

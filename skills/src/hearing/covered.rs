@@ -21,21 +21,16 @@ static FOREIGN: LazyLock<Regex> = LazyLock::new(|| {
     let any = lines.collect::<Vec<_>>().join("|");
     pattern(&format!(r"(?im)^\s*(?:{any})"))
 });
-/// The beginnings of such texts, one pattern a line.
 const FOREIGN_LINES: &str = include_str!("../../data/foreign.txt");
-/// The beginnings of lines that are quoted.
 const QUOTED: [&str; 4] = [">", "|", "//", "/*"];
 /// The prompt of an interpreter, whose answer follows.
 const INTERPRETER: &str = ">>> ";
-/// Matches text between two marks in the middle of a line: a comment, a link, a value.
 static INLINE: LazyLock<Regex> = LazyLock::new(|| voice("inline"));
-/// Matches everything from the first tag to the last closing one.
 static ELEMENTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)<\p{L}[^<>]*>.*</\p{L}[^<>]*>"));
 /// Matches the marks of code in a line, and those that end a quotation in TeX, which begins with two marks of code.
 static TICKS: LazyLock<Regex> = LazyLock::new(|| pattern("`+|''"));
 /// Each a mark, and another way to write it, which is never shorter.
 const WAYS: &str = "\"&quot; \"&#34; \"＂ <&lt; <＜ >&gt; >＞";
-/// Line breaks beside `\n`.
 const BREAKS: &str = "\r\u{b}\u{c}\u{1c}\u{1d}\u{1e}\u{85}\u{2028}\u{2029}";
 /// Marks that open a quotation, each before those that may close it.
 static MARKS: LazyLock<Vec<&str>> = LazyLock::new(|| {
@@ -43,7 +38,6 @@ static MARKS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     marks.split(' ').collect()
 });
 
-/// Returns whether a line is quoted: a quotation, a row of a table, a program's comment, a line that a change adds.
 fn is_quoted(line: &str) -> bool {
     let is_sentence = || line.split_whitespace().count() > 3;
     let adds = line.strip_prefix('+');
@@ -117,7 +111,6 @@ fn cover(masked: &mut [u8], spans: &[(usize, usize)]) {
     }
 }
 
-/// Finds fenced code, quoted lines and inline code.
 pub(super) fn code(text: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut fence: Option<usize> = None;
@@ -159,7 +152,6 @@ pub(super) fn code(text: &str) -> Vec<(usize, usize)> {
     spans
 }
 
-/// Finds text in quotation marks.
 pub(super) fn quotations(text: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     // A quotation ends within its paragraph. One that never ends is an apostrophe or an inch sign. Its mark is not
@@ -218,7 +210,6 @@ pub(super) fn is_wide(c: char) -> bool {
     matches!(u32::from(c), 0x4E00..=0x9FFF | 0x3400..=0x4DBF)
 }
 
-/// Returns whether a sentence may end with this character.
 pub(super) fn is_end(c: char) -> bool {
     matches!(
         c,

@@ -19,7 +19,6 @@ const IN_FORCE: i32 = 17;
 /// Points from which a wish is proposed.
 const PROPOSED: i32 = 13;
 
-/// A cue in a sentence. The tables of words name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cue {
@@ -168,7 +167,6 @@ pub enum Certainty {
     Likely,
 }
 
-/// The cues of one sentence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cues(u64);
 

@@ -28,7 +28,6 @@ impl Language {
         Self { script, lexicon }
     }
 
-    /// Returns the language with whose rules a sentence is read.
     pub(super) fn detect(sentence: &Sentence<'_>) -> &'static Self {
         if is_chinese(sentence.text) {
             &CHINESE
@@ -45,7 +44,6 @@ impl Language {
         self.cues(sentence).certainty(sentence.is_in_long)
     }
 
-    /// Returns the complaint of a sentence about the previous reply.
     pub(super) fn complaint(&self, sentence: &Sentence<'_>) -> Option<(Facet, &'static str)> {
         let passes = |cue| self.cues(sentence).has(cue);
         if sentence.voice != Voice::Owner
@@ -62,7 +60,6 @@ impl Language {
             .map(|(facet, wish, _)| (*facet, *wish))
     }
 
-    /// Returns whether a sentence withdraws a wish.
     pub(super) fn takes_back(&self, sentence: &Sentence<'_>) -> bool {
         sentence.voice == Voice::Owner
             && self
@@ -71,7 +68,6 @@ impl Language {
                 .is_match(&self.plain(&sentence.masked))
     }
 
-    /// Returns whether it says that the previous sentence should apply permanently.
     pub(super) fn holds(&self, sentence: &Sentence<'_>) -> bool {
         self.lexicon.holds.is_match(&self.plain(&sentence.masked))
     }

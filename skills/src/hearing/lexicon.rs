@@ -8,7 +8,6 @@ use regex::Regex;
 use super::cue::{Cue, Cues, Facet};
 use crate::words::{Table, named, pattern};
 
-/// How a language is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Script {
     /// With spaces between words, so a word is searched as a whole.
@@ -16,7 +15,6 @@ pub(super) enum Script {
     Characters,
 }
 
-/// The possible place of a cue's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// At the beginning of a clause, after introductory words.
@@ -25,7 +23,6 @@ enum Place {
     Within,
 }
 
-/// The words of a language, compiled.
 #[derive(Debug)]
 pub(super) struct Lexicon {
     words: Vec<(Cue, Place, Regex)>,
@@ -83,7 +80,6 @@ impl Lexicon {
         lexicon
     }
 
-    /// Returns the cues whose words a sentence contains.
     pub(super) fn cues(&self, sentence: &str, clauses: &[&str]) -> Cues {
         let mut cues = Cues::default();
         for (cue, place, words) in &self.words {
@@ -102,7 +98,6 @@ impl Lexicon {
 // === impl Script ===
 
 impl Script {
-    /// Makes a word's pattern match only whole words.
     fn bounded(self, word: &str) -> String {
         if self == Self::Characters {
             return word.to_owned();
@@ -123,7 +118,6 @@ impl Script {
 pub(super) static VOICES: LazyLock<Table> =
     LazyLock::new(|| Table::read(include_str!("../../data/voices.tsv")));
 
-/// Compiles a list of [`VOICES`].
 pub(super) fn voice(kind: &str) -> Regex {
     pattern(&format!("(?i){}", VOICES.list(kind).join("|")))
 }
@@ -156,7 +150,6 @@ mod tests {
         "task",
     ];
 
-    /// Returns whether a line of a table is read as it was meant.
     fn is_read(table: &str, line: &str) -> bool {
         let Some((kind, words)) = line.rsplit_once('\t') else {
             return false;

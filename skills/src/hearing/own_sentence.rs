@@ -32,7 +32,6 @@ pub(crate) fn own_sentences(text: &str) -> Vec<OwnSentence> {
 // === impl Sentence ===
 
 impl Sentence<'_> {
-    /// Returns it on one line, without the text that it hands over.
     fn shown(&self) -> String {
         let end = self.hands_over.unwrap_or(self.covered.len());
         shown(self.covered.get(..end).unwrap_or_default())

@@ -16,7 +16,6 @@ const TYPED_LINES: usize = 2;
 /// Number of sentences at each end of a message that are read. The middle of a longer one is treated as material.
 const AT_EACH_END: usize = 20;
 
-/// One sentence of the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sentence<'t> {
     pub(super) text: &'t str,
@@ -32,7 +31,6 @@ pub(super) struct Sentence<'t> {
     pub(super) is_in_long: bool,
 }
 
-/// Whose words a sentence contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Voice {
     Owner,
@@ -44,7 +42,6 @@ pub(super) enum Voice {
     HandedOver,
 }
 
-/// The place at which a message asks for a text or an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     Nowhere,
@@ -68,7 +65,6 @@ static ANNOUNCES_OWN: LazyLock<Regex> = LazyLock::new(|| voice("announces_own"))
 static REPORTED: LazyLock<Regex> = LazyLock::new(|| voice("reported"));
 /// Matches a remark that the following text is somebody else's.
 static PASTED: LazyLock<Regex> = LazyLock::new(|| voice("pasted"));
-/// Matches something that the assistant should do or make.
 static TASK: LazyLock<Regex> = LazyLock::new(|| voice("task"));
 
 /// Labels that are a person's own. Each other one names somebody who speaks.
@@ -101,7 +97,6 @@ fn names_a_speaker(sentence: &str) -> bool {
             .any(|word| OWN_LABELS.contains(&*word.to_lowercase()))
 }
 
-/// Returns the owner's own sentences of a message, in order.
 pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     let plain = plain(text);
     let n_lines = plain.lines().filter(|line| !line.trim().is_empty()).count();
@@ -166,7 +161,6 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence<'_>> {
     found
 }
 
-/// Returns whether a sentence is read with the Chinese rules.
 pub(super) fn is_chinese(text: &str) -> bool {
     text.chars().any(is_wide)
 }
@@ -176,7 +170,6 @@ fn width(text: &str) -> usize {
     text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
 }
 
-/// Finds the position of each sentence.
 fn spans(masked: &str) -> Vec<(usize, usize)> {
     let mut spans = Vec::new();
     let mut from = 0;

@@ -35,7 +35,6 @@ pub struct Question<'t> {
     sentences: Vec<Asked<'t>>,
 }
 
-/// One of its sentences.
 #[derive(Debug)]
 struct Asked<'t> {
     said: &'t str,
@@ -45,7 +44,6 @@ struct Asked<'t> {
     is_plain: bool,
 }
 
-/// One line of an answer.
 enum Line<'a> {
     Wish(usize, &'a str),
     Undo(usize),
@@ -133,18 +131,15 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns a sentence on one line, in which quotations are named.
 pub(super) fn shown(covered: &str) -> String {
     one_line(&covered.replace(COVER, "[quoted] "))
 }
 
-/// Returns the text after a word at the beginning, regardless of case.
 fn strip_word<'a>(line: &'a str, word: &str) -> Option<&'a str> {
     let (head, rest) = line.split_at_checked(word.len())?;
     head.eq_ignore_ascii_case(word).then(|| rest.trim_start())
 }
 
-/// Returns a number at the beginning, and the text after it.
 fn number(text: &str) -> Option<(usize, &str)> {
     let text = text.trim_start_matches(['#', '[', '(']);
     let end = text

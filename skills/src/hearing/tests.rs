@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use super::*;
 
-/// One line of testdata/owner_messages.jsonl.
 #[derive(Debug, Deserialize)]
 struct Labelled {
     id: u32,
@@ -41,7 +40,6 @@ fn read(lines: &str) -> Vec<Labelled> {
         .collect()
 }
 
-/// Returns the wishes that rules detect, and how certain they are.
 fn wishes(text: &str, answers: bool) -> Vec<(String, Certainty)> {
     let heard = hear(text, answers).into_iter();
     heard
@@ -54,7 +52,6 @@ fn wishes(text: &str, answers: bool) -> Vec<(String, Certainty)> {
         .collect()
 }
 
-/// The results of the rules on labelled messages.
 #[derive(Debug, Default)]
 struct Measured {
     /// Clear wishes, and how many of them are in force at once or proposed.
@@ -262,7 +259,6 @@ fn what_is_asked_once_is_no_wish() {
     assert_eq!(heard.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
-/// One line of testdata/hostile.jsonl.
 #[derive(Debug, Deserialize)]
 struct Hostile {
     id: u32,
@@ -270,7 +266,6 @@ struct Hostile {
     text: String,
 }
 
-/// Returns 60 texts that try to become a lesson.
 fn hostile() -> Vec<Hostile> {
     let lines = include_str!("../../testdata/hostile.jsonl").lines();
     lines

@@ -8,7 +8,6 @@ use crate::{
     words::{WORD_LISTS, stems, terms},
 };
 
-/// The content of a sentence in comparable form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gist {
     /// Its words in lower case and original order.
@@ -34,8 +33,6 @@ impl Gist {
         }
     }
 
-    /// Returns whether both ask for the same: either in the same words, or with the same content about the same
-    /// subject.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         !self.said.is_empty() && self.said == other.said
             || self.wished.is_some() && self.wished == other.wished
@@ -96,7 +93,6 @@ fn wished(said: &str) -> Vec<String> {
     words.map(word).collect()
 }
 
-/// Returns whether two descriptions of skills say the same, apart from framing words.
 pub(crate) fn is_alike(one: &str, other: &str) -> bool {
     let said = Gist::new(one).said;
     let words = terms(one);

@@ -21,7 +21,6 @@ const MAX_INTENTS: usize = 20;
 const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 160;
 const MAX_LINE: usize = 300;
-/// Bytes of all lessons of a host.
 const MAX_BYTES: usize = 64 * 1024;
 
 /// What a host has learned by itself, as its prompt shows it.
@@ -55,7 +54,6 @@ pub struct HostNote {
     pub within: Option<String>,
 }
 
-/// Collects what is read, within the limits.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
     pub(super) lessons: HostLessons,
@@ -113,7 +111,6 @@ impl Collector {
         }
     }
 
-    /// Adds the description of the last skill, if it was added without one.
     pub(super) fn describe_last(&mut self, description: &str) {
         let description = cut(description);
         let is_bare = |skill: &HostSkill| skill.description.is_empty();
@@ -145,7 +142,6 @@ impl Collector {
         }
     }
 
-    /// Returns whether so many more bytes fit.
     fn takes(&mut self, n_bytes: usize) -> bool {
         let has_room = self.n_bytes + n_bytes <= MAX_BYTES;
         self.n_bytes += if has_room { n_bytes } else { 0 };
@@ -153,13 +149,11 @@ impl Collector {
     }
 }
 
-/// Returns whether a text can be stored as one line of at most so many characters.
 fn is_line(text: &str, max: usize) -> bool {
     let mut chars = text.chars();
     chars.by_ref().take(max).all(|c| !c.is_control()) && chars.next().is_none()
 }
 
-/// Returns the beginning of a description, on one line.
 fn cut(description: &str) -> String {
     let words = description.split_whitespace();
     let mut cut = String::new();
@@ -200,7 +194,6 @@ pub fn host_part(role: Role, text: &str) -> &str {
     }
 }
 
-/// Returns the host's complete elements at the beginning of a text.
 fn elements(text: &str) -> &str {
     let mut rest = text.trim_start();
     let mut end = 0;
@@ -214,7 +207,6 @@ fn elements(text: &str) -> &str {
     &text[..end]
 }
 
-/// A list of skills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Catalog {
     /// Whether it is in `<available_skills>`. Otherwise it is below a heading.
@@ -223,7 +215,6 @@ pub(super) struct Catalog {
     pub(super) has_elements: bool,
 }
 
-/// The section that a line belongs to.
 #[derive(Debug)]
 pub(super) enum HostSection {
     Elsewhere,
@@ -242,7 +233,6 @@ enum End {
     Blank,
 }
 
-/// A text about the owner that is being read.
 #[derive(Debug)]
 pub(super) struct HostNotes {
     end: End,
@@ -264,7 +254,6 @@ enum Skipped {
     Comment,
 }
 
-/// Returns the section that a line opens.
 pub(super) fn opens(section: &HostSection, line: &str) -> Option<HostSection> {
     let line = line.trim();
     // A file within an element has its own headings.
@@ -329,7 +318,6 @@ fn is_file(name: &str) -> bool {
     extension.is_some_and(|extension| extension == "md") && !name.contains(char::is_whitespace)
 }
 
-/// Returns whether a line ends its section.
 pub(super) fn closes(section: &HostSection, line: &str) -> bool {
     let line = line.trim();
     match section {
@@ -365,7 +353,6 @@ impl HostNotes {
             }
     }
 
-    /// Returns what limits the lines that are read now.
     pub(super) fn within(&self) -> Option<&str> {
         let intro = self.intro.as_ref().map(|(intro, _)| intro);
         intro
@@ -373,7 +360,6 @@ impl HostNotes {
             .map(String::as_str)
     }
 
-    /// Returns the note on a line, if it is one.
     pub(super) fn line<'t>(&mut self, line: &'t str) -> Option<&'t str> {
         let text = line.trim();
         if text.is_empty() || self.is_skipped(text) {
@@ -471,7 +457,6 @@ fn without_bullet(text: &str) -> Option<(&str, bool)> {
     Some((ticked.unwrap_or(item).trim_start(), true))
 }
 
-/// Adds the lesson on a line of a section.
 fn take(section: &mut HostSection, line: &str, collector: &mut Collector) {
     match section {
         HostSection::Elsewhere => {}

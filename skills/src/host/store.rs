@@ -39,12 +39,10 @@ pub struct HostReading {
     pub lessons: HostLessons,
 }
 
-/// All readings, as in the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct HostStore(pub(crate) BTreeMap<AgentId, HostReading>);
 
-/// One reading in comparable form.
 #[derive(Debug)]
 pub(crate) struct IndexedReading {
     pub(crate) reading: HostReading,
@@ -59,12 +57,10 @@ impl HostStore {
         dir.join(FILE)
     }
 
-    /// Reads the file. If there is none, nothing is known.
     pub(crate) fn read(dir: &Path) -> Result<Self, JournalError> {
         read_json(&Self::path(dir))
     }
 
-    /// Replaces the agent's previous reading.
     pub(crate) fn put(&mut self, agent: &AgentId, reading: HostReading) {
         self.0.insert(agent.clone(), reading);
         while self.0.len() > MAX_AGENTS {
@@ -94,7 +90,6 @@ impl IndexedReading {
         Self { reading, gists }
     }
 
-    /// Returns which of our lessons this host has itself.
     pub(crate) fn held_back(&self, wishes: &[Wish], skills: &[Arc<Skill>]) -> HeldBack {
         let notes = &self.reading.lessons.notes;
         let held = |wish: &Wish| {

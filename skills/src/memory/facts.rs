@@ -40,9 +40,7 @@ const MAX_FACT: usize = 200;
 const MAX_SENTENCES: usize = 60;
 /// The most facts of one answer, so that a story does not become a biography.
 const MAX_FACTS: usize = 12;
-/// The confidence of a fact that a model found.
 const BY_MODEL: f32 = 0.8;
-/// The confidence of a fact that a rule found.
 const BY_RULE: f32 = 0.7;
 /// The share of a fact's words that the owner must have typed.
 const SHARE: f32 = 0.6;
@@ -149,7 +147,6 @@ static FACT_LINE: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Reads `fact N KIND: text`.
 fn fact_line(line: &str) -> Option<(usize, MemoryKind, &str)> {
     let (_, [n, kind, content]) = FACT_LINE.captures(line)?.extract();
     let length = content.chars().count();
@@ -187,7 +184,6 @@ static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Returns the kind of a sentence that a rule recognises.
 fn kind_by_rule(sentence: &str) -> Option<MemoryKind> {
     if NOT_TOLD.is_match(sentence) {
         return None;
@@ -219,7 +215,6 @@ fn is_supported(fact: &str, said: &str) -> bool {
         && parts.enumerate().all(is_own)
 }
 
-/// The largest policy file that is read, in bytes.
 const MAX_FILE: u64 = 256 * 1024;
 
 /// Limits and weights by which memories are chosen. The default weights are those of the Python original.
@@ -406,7 +401,6 @@ pub(super) fn choose(
 // === impl Recall ===
 
 impl Recall {
-    /// Adds a line about it to the telemetry file.
     pub(super) fn note(
         &self,
         path: &Path,

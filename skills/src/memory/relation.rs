@@ -24,7 +24,6 @@ const SAME: f32 = 0.8;
 /// The longest subject of a statement, in words. A longer text before the verb is no subject.
 const MAX_SUBJECT: usize = 6;
 
-/// A verb between the subject of a fact and its predicate.
 static VERB: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用",
@@ -49,7 +48,6 @@ pub struct Consolidated {
     pub dropped: usize,
 }
 
-/// How a memory relates to a newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relation {
     Same,
@@ -93,7 +91,6 @@ impl<'m> ReadMemory<'m> {
         }
     }
 
-    /// Compares an older memory with a newer one of the same agent and scope.
     pub(super) fn relation(&self, new: &Self) -> Relation {
         if self.spelled == new.spelled {
             return Relation::Same;

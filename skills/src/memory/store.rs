@@ -34,9 +34,7 @@ use crate::{
 
 /// The most memories of an agent. Beyond this, memories are deleted: first those that are not active, then the oldest.
 const MAX_MEMORIES: usize = 5_000;
-/// The most sessions whose scope is remembered.
 const MAX_SESSIONS: usize = 4_096;
-/// How sure a memory is that the owner wrote by hand.
 const BY_HAND: f32 = 1.0;
 
 /// Memories of every agent. Clones share one store.
@@ -47,7 +45,6 @@ pub struct MemoryStore(Arc<StoreInner>);
 struct StoreInner {
     dir: PathBuf,
     config: MemoryConfig,
-    /// The files as they were read last.
     files: Mutex<BTreeMap<AgentId, ReadFile>>,
     scopes: Mutex<BTreeMap<(AgentId, SessionId), MemoryScope>>,
 }
@@ -356,7 +353,6 @@ impl MemoryStore {
 
 /// The files.
 impl MemoryStore {
-    /// Returns the agents that have memories.
     fn agents(&self) -> Result<Vec<AgentId>, MemoryError> {
         let entries = if_there(fs::read_dir(self.dir())).and_then(|entries| {
             let entries = entries.into_iter().flatten();
@@ -376,7 +372,6 @@ impl MemoryStore {
         self.dir().join(format!("{agent}.jsonl"))
     }
 
-    /// Returns an agent's memories, from the file if it has changed.
     fn read(&self, agent: &AgentId) -> Result<Arc<Vec<Memory>>, MemoryError> {
         let path = self.path(agent);
         let stamp = FileStamp::read(&path).map_err(failed(&path))?;
@@ -393,7 +388,6 @@ impl MemoryStore {
         Ok(memories)
     }
 
-    /// Changes an agent's memories, and writes the file if they differ.
     fn change<T>(
         &self,
         agent: &AgentId,
@@ -429,7 +423,6 @@ impl MemoryStore {
     }
 }
 
-/// Makes an active memory of a fact.
 fn memory(fact: &Fact, scope: &MemoryScope, origin: Origin) -> Result<Memory, MemoryError> {
     let content = one_line(&fact.content.replace(char::is_control, " "));
     let length = content.chars().count();
@@ -453,7 +446,6 @@ fn memory(fact: &Fact, scope: &MemoryScope, origin: Origin) -> Result<Memory, Me
     })
 }
 
-/// Adds a memory, or confirms the one that says the same.
 fn add(memories: &mut Vec<Memory>, new: Memory, merges: bool) -> Remembered {
     let is_repeated = |known: &&mut Memory| {
         let is_used = !matches!(known.state, MemoryState::Superseded { .. });
@@ -492,7 +484,6 @@ fn add(memories: &mut Vec<Memory>, new: Memory, merges: bool) -> Remembered {
     Remembered::New(new)
 }
 
-/// Deletes the memories beyond [`MAX_MEMORIES`].
 fn drop_least(memories: &mut Vec<Memory>) {
     let too_many = memories.len().saturating_sub(MAX_MEMORIES);
     let mut order: Vec<usize> = (0..memories.len()).collect();
@@ -637,7 +628,6 @@ impl BufferedSession {
     }
 }
 
-/// Keeps the newest messages that the limits allow.
 fn drop_oldest(all: &mut Vec<BufferedTurn>) {
     let mut n_bytes = 0;
     let newest = all.iter().rev().take(MAX_TURNS).take_while(|turn| {

@@ -18,7 +18,6 @@ const BACKGROUND: f32 = 10.0;
 /// is divided by this, and beyond by half the square root of their number.
 const DEPENDENCE: f32 = 2.0;
 
-/// The counted samples of all skills and of the background.
 #[derive(Debug)]
 pub(super) struct CountedSamples {
     n_skills: usize,
@@ -37,7 +36,6 @@ struct TermCounts {
 // === impl Samples ===
 
 impl CountedSamples {
-    /// Counts the samples of skills and the kinds of background, each with one request per line.
     pub(super) fn build<'s>(
         skills: impl Iterator<Item = &'s str>,
         background: impl Iterator<Item = &'s str>,
@@ -105,13 +103,11 @@ impl CountedSamples {
         terms.map(rarity).sum::<f32>().min(self.rarest())
     }
 
-    /// Returns the evidence of a term that no sample contains.
     pub(super) fn rarest(&self) -> f32 {
         (self.n_requests as f32).ln()
     }
 }
 
-/// The terms of some requests.
 struct Counted {
     terms: BTreeMap<String, usize>,
     n_terms: usize,

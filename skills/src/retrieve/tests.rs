@@ -76,7 +76,6 @@ fn a_huge_paste_is_read_at_both_ends_only() {
     assert!(found(&middle).is_empty());
 }
 
-/// One line of testdata/retrieval.jsonl.
 #[derive(Debug, Deserialize)]
 struct Labelled {
     text: String,
@@ -151,7 +150,6 @@ fn template(text: &str, skills: &[Arc<Skill>]) -> Vec<String> {
     [of("general", 6), of(task, 10)].concat()
 }
 
-/// Returns the share of the needed skills that were selected.
 fn share(hits: &[String], wanted: &[String]) -> f64 {
     let n = wanted.iter().filter(|name| hits.contains(name)).count();
     n as f64 / wanted.len() as f64

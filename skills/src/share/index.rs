@@ -30,7 +30,6 @@ use crate::{
     skill::SkillName,
 };
 
-/// The file with a home's list of skills.
 pub(super) const INDEX_FILE: &str = "index.json";
 
 /// One file of a home in a share.
@@ -189,11 +188,8 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
-/// The largest index that is read, in bytes.
 pub(super) const MAX_INDEX: u64 = 512 * 1024;
-/// The largest number of skills of one home.
 pub(super) const MAX_SKILLS: usize = 200;
-/// The largest number of turns that are named for a skill.
 pub(super) const MAX_TURNS: usize = 50;
 /// The shortest key, in characters. Anybody who reads the share can try keys against a signature.
 const MIN_KEY: usize = 32;
@@ -215,7 +211,6 @@ pub enum ShareError {
     ShortKey { n: usize },
 }
 
-/// What one home shares.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ShareIndex {
     pub(super) writer: WriterId,
@@ -228,7 +223,6 @@ pub(super) struct ShareIndex {
     pub(super) skills: Vec<SharedSkill>,
 }
 
-/// One shared skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SharedSkill {
     pub(super) agent: AgentId,
@@ -241,7 +235,6 @@ pub(super) struct SharedSkill {
     pub(super) turns: Vec<TurnId>,
 }
 
-/// An index with its signature.
 #[derive(Debug, Serialize, Deserialize)]
 struct SignedIndex {
     body: Box<RawValue>,
@@ -249,7 +242,6 @@ struct SignedIndex {
     mac: Option<String>,
 }
 
-/// An index as it was read.
 #[derive(Debug)]
 pub(super) struct ReadIndex {
     pub(super) index: ShareIndex,
@@ -291,7 +283,6 @@ impl fmt::Debug for ShareKey {
 // === impl ShareIndex ===
 
 impl ShareIndex {
-    /// Returns the text of `index.json`.
     pub(super) fn written(&self, key: Option<&ShareKey>) -> serde_json::Result<String> {
         let body = serde_json::value::to_raw_value(self)?;
         let mac = key.map(|key| key.mac(body.get()).to_hex().to_string());
@@ -348,13 +339,11 @@ impl SharedSkill {
         }
     }
 
-    /// Returns whether a text is the SKILL.md that was meant.
     pub(super) fn is_of(&self, text: &str) -> bool {
         self.digest == digest(text)
     }
 }
 
-/// Returns the hash of a SKILL.md.
 pub(super) fn digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
@@ -368,7 +357,6 @@ pub(super) fn label(text: &str) -> String {
 
 const FILE: &str = "share.json";
 
-/// What this home remembers of sharing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ShareState {
@@ -384,7 +372,6 @@ pub(super) struct ShareState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Published {
     pub(super) digest: String,
-    /// When it was last changed, in Unix milliseconds.
     pub(super) at_ms: u64,
 }
 
@@ -403,7 +390,6 @@ impl ShareState {
 /// The longest SKILL.md that is shared, in bytes.
 pub(super) const MAX_TEXT: u64 = 32 * 1024;
 
-/// The origin of the file that an agent has for a skill.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CurrentSkill<'a> {
     /// The skill does not exist here, or it is an unchanged skill of the bank.
@@ -416,7 +402,6 @@ pub(super) enum CurrentSkill<'a> {
     Other,
 }
 
-/// Returns the key of a skill in [`ShareState::published`].
 pub(super) fn path_of(agent: &AgentId, name: &SkillName) -> String {
     format!("{agent}/{name}")
 }
@@ -437,7 +422,6 @@ pub(super) fn import_of<'a>(
 // === impl CurrentSkill ===
 
 impl<'a> CurrentSkill<'a> {
-    /// Finds the origin of `text`, the file of a skill.
     pub(super) fn find(
         dir: &Path,
         state: &ShareState,

@@ -31,11 +31,9 @@ use crate::{
     skill::{Skill, SkillName},
 };
 
-/// Where Linux says the machine's name.
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 const MAX_HOSTNAME: u64 = 1024;
 
-/// What is published and in whose name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PublishOptions {
     pub(super) person: String,
@@ -44,23 +42,18 @@ pub(super) struct PublishOptions {
     pub(super) key: Option<ShareKey>,
 }
 
-/// What this home's folder in the share is to contain.
 #[derive(Debug)]
 pub(super) struct Publication {
     pub(super) writer: WriterId,
-    /// The text of `index.json`.
     pub(super) index: String,
     pub(super) skills: BTreeMap<ShareFile, String>,
-    /// Skills that are not shared, with the reason.
     pub(super) withheld: Vec<String>,
 }
 
-/// A SKILL.md of this home.
 struct OwnSkill {
     agent: AgentId,
     skill: Skill,
     text: String,
-    /// When the file was written, in Unix milliseconds.
     modified_ms: u64,
 }
 
@@ -246,7 +239,6 @@ impl OwnSkill {
         self.modified_ms.min(now_ms).max(after)
     }
 
-    /// Returns the failed turns that it was written from, the newest ones.
     fn turns(&self, proposals: &[Proposal]) -> Vec<TurnId> {
         let mut proposals = proposals.iter().rev();
         let from = proposals.find(|proposal| self.is_of(proposal) && proposal.text == self.text);
@@ -259,7 +251,6 @@ impl OwnSkill {
     }
 }
 
-/// Returns the SKILL.md files in the folders of a folder, by name.
 fn skill_files(folder: &Path) -> Result<Vec<PathBuf>, EvolveError> {
     let entries = if_there(fs::read_dir(folder)).map_err(failed(folder))?;
     let mut files = Vec::new();
@@ -286,13 +277,11 @@ fn machine() -> String {
 /// The largest number of waiting skills of one home. Others are proposed when these are decided on.
 const MAX_WAITING: usize = 30;
 
-/// The result of taking a home's skills.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     pub(super) waiting: Vec<u64>,
     pub(super) in_force: Vec<SkillName>,
     pub(super) withdrawn: Vec<SkillName>,
-    /// Skills and lists that are not used, with the reason.
     pub(super) refused: Vec<Refused>,
 }
 
@@ -304,7 +293,6 @@ pub(super) struct Refused {
     pub(super) why: String,
 }
 
-/// The lists that one call changes.
 struct Receiver<'a> {
     library: &'a Library,
     peer: &'a ReadIndex,
@@ -314,13 +302,11 @@ struct Receiver<'a> {
     now_ms: u64,
 }
 
-/// Returns the skills of a home whose texts are not known yet.
 pub(super) fn unknown<'i>(proposals: &[Proposal], peer: &'i ReadIndex) -> Vec<&'i SharedSkill> {
     let skills = peer.index.skills.iter();
     skills.filter(|s| !is_known(proposals, peer, s)).collect()
 }
 
-/// Returns whether the newest proposal for a skill of this home has this text.
 fn is_known(proposals: &[Proposal], peer: &ReadIndex, skill: &SharedSkill) -> bool {
     let mut newest = proposals.iter().rev().filter_map(|proposal| {
         let shared = proposal.shared.as_ref()?;
@@ -637,7 +623,6 @@ impl Receiver<'_> {
 
 /// A lock file beside the library. A process holds it while it shares skills.
 const LOCK: &str = ".share.lock";
-/// The largest number of homes of a share that are read.
 const MAX_WRITERS: usize = 100;
 
 /// Shares a library's skills.
@@ -646,13 +631,11 @@ pub struct ShareSync {
     library: Library,
     store: Box<dyn ShareStore>,
     options: PublishOptions,
-    /// The files that this process has compared with the share.
     uploaded: BTreeMap<ShareFile, String>,
     /// Files of other homes that are not used, so that they are not read again while they stay the same.
     refused: BTreeMap<RefusedFile, String>,
 }
 
-/// A version of a file of another home.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RefusedFile {
     writer: WriterId,
@@ -878,7 +861,6 @@ fn peer_of(ReadIndex { index, is_own }: &ReadIndex) -> SharePeer {
     }
 }
 
-/// Counts the proposals of a home.
 fn count(peer: &mut SharePeer, proposals: &[Proposal]) {
     let n = |state: ProposalState| {
         let is_its =

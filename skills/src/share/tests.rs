@@ -19,7 +19,6 @@ use crate::{
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// One home, with its folder of skills.
 struct TestHome {
     dir: TempDir,
     library: Library,
@@ -39,7 +38,6 @@ impl TestHome {
         self.dir.path().join("main").join(name).join("SKILL.md")
     }
 
-    /// The owner writes a skill by hand.
     fn write(&self, name: &str, content: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -52,13 +50,11 @@ impl TestHome {
         self.library.rescan();
     }
 
-    /// Looks at the share at a time.
     fn look(&mut self, at_ms: u64) -> ShareReport {
         self.library.rescan();
         self.sync.sync(at_ms).unwrap().unwrap()
     }
 
-    /// The content of a skill that is in force.
     fn content(&self, name: &str) -> Option<String> {
         let skill = self.library.skill(&agent(), &name.parse().unwrap());
         skill.map(|skill| skill.content.clone())

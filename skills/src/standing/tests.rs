@@ -57,7 +57,6 @@ fn lines(library: &Library) -> Vec<String> {
     lines
 }
 
-/// Checks that the history and the files agree.
 fn agree(library: &Library) {
     let lessons = library.journal().unwrap().into_iter();
     let in_force = lessons.filter(|lesson| lesson.state == LessonState::InForce);

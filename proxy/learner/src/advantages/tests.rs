@@ -6,7 +6,6 @@ use crate::{judge::PostFailed, sample::testing::rollout_group};
 
 type Answer = fn(&Value) -> String;
 
-/// Answers by what it was asked.
 #[derive(Debug)]
 struct Answers(Answer);
 

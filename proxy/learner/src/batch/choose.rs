@@ -23,17 +23,14 @@ pub(crate) struct Samples {
     pub(crate) unanswered: Vec<Arc<Turn>>,
     /// Samples whose own ids get an advantage, by their verdict or from a hinted teacher.
     pub(crate) own: Vec<Sample>,
-    /// Turns whose prompts with a hint are not rendered yet.
     pub(crate) unhinted: Vec<Arc<Turn>>,
     pub(crate) support: Arc<Support>,
-    /// The number of turns that each rule for support keeps from methods that learn from verdicts.
     pub(crate) n_support: SupportCounts,
 }
 
 // === impl Samples ===
 
 impl Samples {
-    /// Returns the numbers of samples.
     pub(crate) fn counts(&self) -> SampleCounts {
         SampleCounts {
             redo: self.answered.len(),
@@ -84,7 +81,6 @@ fn is_due<'a>(
 /// the learning rate.
 pub(crate) const MOST_AT_ONCE: usize = 64;
 
-/// The settings by which a batch is chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choosing<'a> {
     pub(crate) config: &'a RlConfig,
@@ -192,7 +188,6 @@ fn window(own: &[Sample], compares: Compares, limit: usize) -> Vec<Sample> {
     window
 }
 
-/// Returns whether both turns are replies to the same prompt.
 fn are_siblings(one: &Turn, other: &Turn) -> bool {
     match (&one.tokens, &other.tokens) {
         (Some(one), Some(other)) => one.prompt_ids == other.prompt_ids,

@@ -30,13 +30,11 @@ const LOOK_BACK: usize = 400;
 /// follow each other within days.
 const MOST_AGAIN: usize = 64;
 
-/// The result of a look at the log.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSamples {
     pub(crate) samples: Samples,
     pub(crate) base: Option<BaseModel>,
     pub(crate) rollouts: RolloutTurns,
-    /// The base model that the turns of rollouts were sampled from.
     pub(crate) rollout_base: Option<BaseModel>,
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
@@ -47,14 +45,11 @@ pub(crate) struct FoundSamples {
 pub(crate) struct SeenTurns {
     turns: BTreeMap<TurnId, Arc<Turn>>,
     parents: Parents,
-    /// The number of changed verdicts at the last look.
     n_changed: u64,
 }
 
-/// The data by which turns are found that may be used again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reused<'a> {
-    /// The steps behind the weights that the next step starts from.
     pub(crate) ancestry: &'a Ancestry,
     pub(crate) base: &'a BaseModel,
 }
@@ -208,7 +203,6 @@ fn of_one_base(
     }
 }
 
-/// Does the same for turns of rollouts.
 fn rollouts_of_one_base(
     turns: Vec<Arc<Turn>>,
     spent: &mut Vec<(TurnId, ExcludeReason)>,
@@ -228,7 +222,6 @@ fn rollouts_of_one_base(
     (own, Some(newest))
 }
 
-/// Returns the batch of an agent's next step: at most `limit` of these samples for each method, and those of `again`.
 pub(crate) async fn assemble(
     shared: &Shared,
     agent: &AgentId,
@@ -245,8 +238,6 @@ pub(crate) async fn assemble(
     Ok(choose(samples, again, choosing))
 }
 
-/// Returns the usual reward of an agent's last [`MEMORY`] verdicts, for tool turns and for others, if a method compares
-/// with it.
 async fn baselines(shared: &Shared, agent: &AgentId) -> Result<Baselines, LogError> {
     let method = shared
         .config
@@ -297,7 +288,6 @@ impl Samples {
 // === impl SeenTurns ===
 
 impl SeenTurns {
-    /// Forgets all turns if any verdict has changed, which is rare.
     fn forget_if(&mut self, n_changed: u64) {
         if n_changed != self.n_changed {
             self.turns.clear();
@@ -305,7 +295,6 @@ impl SeenTurns {
         }
     }
 
-    /// Reads judged turns, without the parts that no sample needs.
     async fn read_all(
         &mut self,
         shared: &Shared,
@@ -338,20 +327,15 @@ fn slim(mut turn: Turn) -> Turn {
     turn
 }
 
-/// Judged turns of an agent's rollouts, as a look at the log finds them.
 #[derive(Debug, Default)]
 pub(crate) struct RolloutTurns {
     pub(crate) ready: Vec<Arc<Turn>>,
-    /// Groups of which the ids of a turn have not arrived yet.
     pub(crate) coming: BTreeSet<GroupId>,
 }
 
-/// What a look found of groups.
 #[derive(Debug, Default)]
 pub(crate) struct FoundGroups {
-    /// The complete ones, the oldest first.
     pub(crate) groups: Vec<RolloutGroup>,
-    /// Turns of groups that can never be compared, and why.
     pub(crate) spent: Vec<(TurnId, ExcludeReason)>,
 }
 
@@ -406,7 +390,6 @@ pub(crate) async fn complete_groups(
     Ok(found)
 }
 
-/// Returns whether as many rollouts of a group are closed as it has, and none is open.
 fn is_complete(rollouts: &[Rollout]) -> bool {
     let wanted = rollouts.iter().map(|rollout| rollout.group_size).max();
     let n_closed = rollouts.iter().filter(|rollout| !rollout.is_open()).count();
@@ -414,7 +397,6 @@ fn is_complete(rollouts: &[Rollout]) -> bool {
     is_full && n_closed == rollouts.len()
 }
 
-/// Returns the turns with their numbers and rewards, those of one rollout in a row.
 async fn steps(
     shared: &Shared,
     rollouts: &[Rollout],

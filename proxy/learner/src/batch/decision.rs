@@ -26,17 +26,14 @@ use crate::{
     status::SupportCounts,
 };
 
-/// The data by which support turns of an agent are told from query turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Support {
     pub(crate) rule: SupportQuery,
     pub(crate) evidence: BTreeSet<TurnId>,
-    /// When a lesson last came into force, in Unix milliseconds.
     pub(crate) changed_ms: Option<u64>,
     pub(crate) is_unknown: bool,
 }
 
-/// What may be done with a turn's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VerdictUse {
     Query,
@@ -45,7 +42,6 @@ pub(crate) enum VerdictUse {
     Unknown,
 }
 
-/// The parent of each turn that was looked up.
 pub(super) type Parents = BTreeMap<TurnId, Option<TurnId>>;
 
 // === impl Support ===
@@ -115,7 +111,6 @@ impl Support {
         }
     }
 
-    /// Returns how many of these turns each rule would keep from methods that learn from verdicts.
     pub(super) fn counts<'a>(&self, turns: impl Iterator<Item = &'a Turn>) -> SupportCounts {
         let mut counts = SupportCounts::default();
         for turn in turns {
@@ -153,22 +148,18 @@ async fn parent(
 /// The trainer keeps sampled ids for 15 minutes; ids that have not arrived after that time never will.
 const TOKENS_WAIT: Duration = Duration::from_secs(20 * 60);
 
-/// What the decision depends on besides the turns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecisionRules<'a> {
     pub(crate) methods: &'a Methods,
     pub(crate) teaching: Teaching<'a>,
     pub(crate) support: &'a Support,
-    /// Whether an external teacher has a use for a turn whose verdict is not used.
     pub(crate) external_teacher: bool,
     pub(crate) without_ids: &'a BTreeSet<TurnId>,
-    /// The time, in Unix milliseconds.
     pub(crate) now_ms: u64,
     /// Turns that ended before this time are too old (`rl.max_age`).
     pub(crate) oldest_ms: u64,
 }
 
-/// Whether a turn has what training needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
     Ready,
@@ -179,7 +170,6 @@ enum Readiness {
 // === impl DecisionRules ===
 
 impl DecisionRules<'_> {
-    /// Decides what a judged turn is used for.
     pub(crate) fn decision(self, turn: &Turn) -> Want {
         if turn.served.rollout.is_some() {
             return match self.readiness(turn) {
@@ -200,7 +190,6 @@ impl DecisionRules<'_> {
         }
     }
 
-    /// Returns whether a turn that was trained on may be answered again.
     pub(crate) fn is_answered_again(self, turn: &Turn) -> bool {
         if turn.served.rollout.is_some() {
             return false;

@@ -12,7 +12,6 @@ use crate::{
     sample::{Batch, GroupOutcomes, score},
 };
 
-/// Why a batch cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoGroups {
     #[error(transparent)]
@@ -40,7 +39,6 @@ pub(crate) fn groups(batch: &Batch, config: &RlConfig) -> Result<Vec<Group>, NoG
     Ok(groups.into_iter().filter(is_there).collect())
 }
 
-/// Returns the statistics of a batch; `groups` are the groups that it makes.
 pub(crate) fn stats(batch: &Batch, groups: &[Group]) -> BatchStats {
     let turns = batch.turns();
     let turns = || turns.values().copied();

@@ -37,7 +37,6 @@ impl GatePart {
     /// Those that ask what a model makes of a reply that it did not sample.
     pub(crate) const SCORING: [Self; 3] = [Self::Replies, Self::Capability, Self::Preference];
 
-    /// Whether it asks what an agent says in chats.
     pub(crate) fn is_of_chats(self) -> bool {
         match self {
             Self::Replies | Self::Preference => true,
@@ -45,7 +44,6 @@ impl GatePart {
         }
     }
 
-    /// As the configuration writes it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Replies => "replies",

@@ -134,7 +134,6 @@ pub struct RlConfig {
     pub rollouts: RolloutsConfig,
 }
 
-/// The projections that `rl.targets` may name.
 const TARGETS: [&str; 8] = [
     "q_proj",
     "k_proj",
@@ -185,7 +184,6 @@ pub enum TargetForm {
 // === impl RlConfig ===
 
 impl RlConfig {
-    /// The optimiser's settings, but for the learning rate.
     pub(crate) fn adam(&self) -> AdamSettings {
         AdamSettings {
             beta1: Some(self.beta1),
@@ -277,7 +275,6 @@ impl RlConfig {
         self.loss(loss)
     }
 
-    /// Returns a loss for advantages with its bounds.
     fn loss(&self, loss: LossFn) -> Result<PolicyLoss, RlConfigError> {
         let config = match loss {
             LossFn::Cispo => self.bounds(loss, CISPO)?,
@@ -430,12 +427,10 @@ impl Methods {
         self.0.iter().copied()
     }
 
-    /// The method that learns from this, if one does.
     pub(crate) fn learning_from(&self, signal: TrainingSignal) -> Option<&'static dyn Method> {
         self.iter().find(|m| m.signals().contains(&signal))
     }
 
-    /// Whether one of them learns from this.
     pub(crate) fn has(&self, signal: TrainingSignal) -> bool {
         self.learning_from(signal).is_some()
     }
@@ -469,7 +464,6 @@ impl Methods {
         methods.clash().map_or(Ok(methods), Err)
     }
 
-    /// Two methods that learn from the same signal, in words.
     fn clash(&self) -> Option<String> {
         for signal in [
             TrainingSignal::Verdict,
@@ -497,7 +491,6 @@ fn is_called(method: &dyn Method, word: &str) -> bool {
     method.name() == word || method.alias() == Some(word)
 }
 
-/// The names of all methods that learn from this.
 fn names(signal: TrainingSignal) -> String {
     let all = ALL.iter().filter(|m| m.signals().contains(&signal));
     let names: Vec<&str> = all.map(|method| method.name()).collect();

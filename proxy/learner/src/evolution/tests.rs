@@ -108,7 +108,6 @@ impl Rig {
         self.running.stop().await;
     }
 
-    /// Sends a request, gets a long answer, and objects to it.
     async fn goes_wrong(&self, session: &str, tool: Option<&str>) {
         // The evolver is not asked before the turn is judged.
         self.may_start.store(false, Ordering::Relaxed);
@@ -156,7 +155,6 @@ impl Rig {
         read_history(&path).unwrap()
     }
 
-    /// Returns the number of turns in the last request.
     fn n_tasks(&self) -> usize {
         let asked = self.model.asked.lock().unwrap();
         asked.last().unwrap().matches("that went wrong").count()

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::*;
 
-/// Gives the same answer to every request, and records the requests.
 #[derive(Debug)]
 struct Fixed {
     asked: Mutex<Vec<Value>>,

@@ -178,7 +178,6 @@ async fn what_is_said_with_it_is_heard_as_in_the_chat() {
     room.close().await;
 }
 
-/// A model that gives the same answer to every message.
 #[derive(Debug)]
 struct Says(&'static str);
 

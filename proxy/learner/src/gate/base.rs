@@ -19,14 +19,11 @@ use super::{
 };
 use crate::policy::{By, DrawnReply, PolicyModel};
 
-/// Wish lists whose rendered questions are in memory.
 const MAX_LISTS: usize = 16;
 
-/// What is known of the base model.
 #[derive(Debug, Default)]
 pub(super) struct BaseFigures {
     shelf: BaselineCache,
-    /// Its fingerprint, where the server tells.
     fingerprint: Option<String>,
     figures: Baseline,
     /// By how much it prefers what owners accepted: in memory alone, with the pairs of the agents that were tested last.
@@ -40,7 +37,6 @@ pub(super) struct BaseFigures {
 // === impl BaseFigures ===
 
 impl BaseFigures {
-    /// What is known is kept in `folder`; without one for as long as the process.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self {
             shelf: BaselineCache::new(folder),
@@ -72,7 +68,6 @@ impl BaseFigures {
         }
     }
 
-    /// A set of questions with wishes, rendered.
     pub(super) async fn prompts(
         &mut self,
         policy: &PolicyModel,
@@ -93,7 +88,6 @@ impl BaseFigures {
         Ok(prompts)
     }
 
-    /// What it says to a set of questions, with wishes.
     pub(super) async fn drawn(
         &mut self,
         policy: &PolicyModel,
@@ -110,8 +104,6 @@ impl BaseFigures {
         Ok(drawn)
     }
 
-    /// How much more it expects its plain replies to a set of questions with these wishes than without; none where there are
-    /// no wishes.
     pub(super) async fn plain_gain(
         &mut self,
         policy: &PolicyModel,
@@ -133,7 +125,6 @@ impl BaseFigures {
         Ok(gain)
     }
 
-    /// What its own replies to a set of questions are like, with wishes.
     pub(super) async fn reference(
         &mut self,
         policy: &PolicyModel,
@@ -151,7 +142,6 @@ impl BaseFigures {
         Ok(replies)
     }
 
-    /// The capability probes, and how it answers them.
     pub(super) async fn capability(
         &mut self,
         policy: &PolicyModel,
@@ -170,7 +160,6 @@ impl BaseFigures {
         Ok((&self.asked, capability))
     }
 
-    /// How it answers each of the tool prompts.
     pub(super) async fn tools(
         &mut self,
         policy: &PolicyModel,
@@ -186,7 +175,6 @@ impl BaseFigures {
     }
 }
 
-/// What figures are of: the model, the probes, and how they are asked.
 fn baseline_id(fingerprint: &str, probes: &Probes) -> String {
     let mut hash = blake3::Hasher::new();
     for part in [fingerprint, &probes.hash, &replies::manner()] {
@@ -202,19 +190,16 @@ const MOST_BYTES: u64 = 1 << 20;
 /// recently used is deleted.
 const MOST_REFERENCES: usize = 64;
 
-/// The results of one base model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Baseline {
     /// A hash of the base model, the probes, and how they are asked. Results with another hash are not used.
     of: String,
     pub(super) capability: Option<CapabilityScore>,
-    /// The base model's answer to each of the tool prompts.
     pub(super) tools: Option<Vec<ToolAnswer>>,
     /// The references, most recently used last.
     references: Vec<Reference>,
 }
 
-/// Statistics of the replies to one set of questions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Reference {
     /// A hash of the wishes, so that their words are stored only in the library; `None` without wishes.
@@ -226,7 +211,6 @@ struct Reference {
     plain_gain: Option<f64>,
 }
 
-/// Where the results are kept.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BaselineCache(Option<PathBuf>);
 
@@ -271,7 +255,6 @@ impl Baseline {
         self.references[self.place(wishes, set)?].plain_gain
     }
 
-    /// Stores the gain with the reference of these wishes, if there is one.
     pub(super) fn put_plain_gain(&mut self, wishes: &[String], set: usize, gain: f64) {
         if let Some(at) = self.place(wishes, set) {
             self.references[at].plain_gain = Some(gain);
@@ -290,7 +273,6 @@ fn key(wishes: &[String]) -> Option<String> {
 // === impl BaselineCache ===
 
 impl BaselineCache {
-    /// Creates the cache in a file of this folder; `None` stores nothing.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Self(folder.map(Path::to_owned))
     }
@@ -335,7 +317,6 @@ fn read(folder: &Path) -> Option<Baseline> {
     read.ok()
 }
 
-/// Writes the file, and creates its folder if needed.
 fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -23,14 +23,12 @@ use crate::{
     trainer::{Patience, RunHandle, StepFailure, StepRunner},
 };
 
-/// The test of a candidate.
 pub(crate) struct CandidateTest<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) runner: &'a StepRunner,
     pub(crate) candidate: &'a Candidate,
 }
 
-/// Why an adapter could not be tested.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdapterTestError {
     /// The server does not answer.
@@ -231,7 +229,6 @@ impl CandidateTest<'_> {
 const HINTED: usize = 2;
 /// Failed turns are searched among this many of the newest: turns of earlier steps, and judged turns of the agent.
 const LOOK_BACK: usize = 64;
-/// The number of listed turns that are searched for judged ones.
 const LISTED: usize = 400;
 
 /// Returns the agent's standing wishes. If it has none, returns the hint that most failed turns carry, because the step
@@ -261,7 +258,6 @@ pub(crate) async fn wishes(
     Ok(hint.into_iter().collect())
 }
 
-/// Returns the turns of the steps before a candidate, newest steps first.
 async fn taught_before(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnId>, LogError> {
     let steps = shared.steps(&candidate.agent).await?;
     let lineage = &candidate.point.lineage;
@@ -286,7 +282,6 @@ async fn last_judged(shared: &Shared, candidate: &Candidate) -> Result<Vec<TurnI
     Ok(judged.map(|turn| turn.id).take(LOOK_BACK).collect())
 }
 
-/// Returns the hint that most of the failed turns among these carry.
 async fn hint_of(shared: &Shared, turns: &[TurnId]) -> Result<Option<String>, LogError> {
     let (mut hints, mut n_failed) = (Vec::new(), 0);
     // A turn that was used twice counts once.

@@ -25,7 +25,6 @@ use crate::{
     policy::{By, DrawRequest, DrawnReply, PolicyModel, ScoredPair},
 };
 
-/// Capability probes that may be lost.
 const MAX_LOST: usize = 2;
 /// Of the base's mean margin. A manner of answering weighs on right and wrong answers alike; a little of it shows all the same.
 const MIN_MARGIN: f64 = 0.9;
@@ -33,13 +32,11 @@ const MIN_MARGIN: f64 = 0.9;
 /// Steps after which other questions are asked.
 const STEPS_OF_A_SET: u64 = 4;
 
-/// Who is tested, and what its replies are to be like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TestSubject<'a> {
     pub(crate) agent: &'a AgentId,
     pub(crate) adapter: &'a str,
     pub(crate) run: &'a RunId,
-    /// The fingerprint of the base model, where the server tells.
     pub(crate) base: Option<&'a str>,
     pub(crate) wishes: &'a [String],
     pub(crate) standing: &'a [Wish],
@@ -51,7 +48,6 @@ pub(crate) struct TestSubject<'a> {
     pub(crate) has_chats: bool,
 }
 
-/// Tests adapters. What it knows of the base model is asked once.
 #[derive(Debug)]
 pub(crate) struct Gate {
     policy: Arc<PolicyModel>,
@@ -88,7 +84,6 @@ impl TestSubject<'_> {
 // === impl Gate ===
 
 impl Gate {
-    /// What it asks of the base model is kept in `folder`.
     pub(crate) fn new(policy: Arc<PolicyModel>, config: GateConfig, folder: Option<&Path>) -> Self {
         Self {
             policy,
@@ -98,7 +93,6 @@ impl Gate {
         }
     }
 
-    /// Whether adapters are tested at all.
     pub(crate) fn is_on(&self) -> bool {
         self.config.enabled
     }
@@ -229,7 +223,6 @@ impl Gate {
         }
     }
 
-    /// What the adapter says.
     async fn replies(
         &mut self,
         subject: TestSubject<'_>,
@@ -313,10 +306,8 @@ const MAX_FAILED: usize = 2;
 const AT_ONCE: usize = 4;
 /// Tokens of a reply: one that is cut was not as it would have been.
 const MAX_TOKENS: u32 = 256;
-/// Of the first question's draw.
 const SEED: u64 = 1_000;
 
-/// Who answers these questions, and who says whether it is as wished.
 #[derive(Debug, Clone, Copy)]
 struct WishTest<'a> {
     policy: &'a PolicyModel,
@@ -331,7 +322,6 @@ struct WishTest<'a> {
 // === impl WishTest ===
 
 impl WishTest<'_> {
-    /// The wishes that the adapter does without being told, as the judge finds.
     async fn done(self) -> Result<Vec<String>, BackendError> {
         if self.judge.tells_wishes_apart() {
             self.done_apart().await
@@ -419,7 +409,6 @@ impl WishTest<'_> {
         Ok(n)
     }
 
-    /// A few questions at a time, with the seed of the first.
     fn rounds<'q>(self) -> impl Iterator<Item = (u64, &'q [String])>
     where
         Self: 'q,
@@ -429,7 +418,6 @@ impl WishTest<'_> {
             .zip(self.questions.chunks(AT_ONCE))
     }
 
-    /// One reply to each of some questions.
     async fn draw(
         self,
         adapter: Option<&str>,

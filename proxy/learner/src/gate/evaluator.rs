@@ -39,25 +39,21 @@ pub struct KnowledgeNumbers {
     pub n_tool_prompts: usize,
 }
 
-/// Replies, and what they are like.
 #[derive(Debug, Clone)]
 pub(crate) struct EvalReplies {
     pub(crate) numbers: ReplyNumbers,
     pub(crate) replies: Vec<String>,
 }
 
-/// A question that is no probe.
 #[derive(Debug, Clone)]
 pub(crate) struct Posed {
     pub(crate) plain: Vec<u32>,
-    /// With the wishes; none where there are none.
     pub(crate) told: Option<Vec<u32>>,
     pub(crate) others: Vec<Vec<u32>>,
     pub(crate) seed: u64,
     pub(crate) max_tokens: u32,
 }
 
-/// The probes, rendered for one base model and one list of wishes.
 pub(crate) struct Evaluator<'a> {
     policy: &'a PolicyModel,
     asked: ProbeSet,
@@ -94,12 +90,10 @@ impl<'a> Evaluator<'a> {
         self.asked.texts()
     }
 
-    /// What an adapter (none is the base model) says to them.
     pub(crate) async fn replies(&self, adapter: Option<&str>) -> Result<EvalReplies, BackendError> {
         self.heard(adapter, &self.prompts.plain).await
     }
 
-    /// What the base model says to them with the wishes in its prompt.
     pub(crate) async fn reference(&self) -> Result<EvalReplies, BackendError> {
         self.heard(None, self.prompts.asked()).await
     }
@@ -139,7 +133,6 @@ impl<'a> Evaluator<'a> {
 // === impl EvalReplies ===
 
 impl EvalReplies {
-    /// What an adapter (none is the base model) says to other questions; `is_told`: with the wishes in its prompt.
     pub(crate) async fn to(
         policy: &PolicyModel,
         adapter: Option<&str>,

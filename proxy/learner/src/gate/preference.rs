@@ -22,14 +22,12 @@ use crate::{
     teacher::after,
 };
 
-/// Fewer pairs tell nothing.
 const FEWEST: usize = 12;
 /// Ids of a reply that are scored: which of two one would rather give shows from their first words on.
 const SCORED: usize = 32;
 /// In nat a token; what is lost beyond it is too much.
 const LEAST: f64 = -0.05;
 
-/// Two replies to one prompt, as ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PreferencePair {
     pub(crate) id: TurnId,
@@ -90,9 +88,7 @@ async fn margins<'a>(
     Ok(pairs.map(|pair| pair.id).zip(margins).collect())
 }
 
-/// The largest number of pairs in a test; the newest are used.
 const MOST: usize = 64;
-/// The number of held-out turns that are searched for pairs.
 const LOOK_BACK: usize = 256;
 /// The largest number of ids of all prompts together, so that long conversations give fewer pairs and the test takes no
 /// longer.
@@ -143,7 +139,6 @@ pub(crate) async fn pairs(
     Ok(pairs)
 }
 
-/// Builds a pair of both replies as they were sampled, after the prompt of the failed one.
 fn pair(failed: Turn, accepted: Turn) -> Option<PreferencePair> {
     let id = failed.id;
     let (failed, accepted) = (failed.tokens?, accepted.tokens?);

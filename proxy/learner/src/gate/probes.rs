@@ -35,7 +35,6 @@ pub(crate) struct Probes {
     pub(super) hash: String,
 }
 
-/// Why there are no probes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbesError {
     #[error("the gate's probes {name} cannot be read: {source}")]
@@ -47,14 +46,12 @@ pub(crate) enum ProbesError {
     TooFew,
 }
 
-/// One set of the everyday questions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProbeSet {
     pub(super) probes: &'static Probes,
     pub(super) set: usize,
 }
 
-/// A question with a right and a wrong answer of one length and form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CapabilityProbe {
@@ -69,7 +66,6 @@ pub(crate) struct CapabilityProbe {
     pub(crate) wrong: String,
 }
 
-/// A request of the form that agents live on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolPrompt {
@@ -116,12 +112,10 @@ impl Probes {
         Ok(probes)
     }
 
-    /// How many sets of questions there are.
     pub(super) fn n_sets(&self) -> usize {
         self.questions.len() / AT_ONCE
     }
 
-    /// The questions of one set.
     pub(super) fn set(&self, set: usize) -> &[String] {
         let mut sets = self.questions.chunks_exact(AT_ONCE);
         sets.nth(set).unwrap_or_default()
@@ -139,7 +133,6 @@ impl ProbeSet {
 // === impl ToolPrompt ===
 
 impl ToolPrompt {
-    /// The conversation, up to where the assistant is to answer.
     pub(super) fn messages(&self) -> Vec<Value> {
         let earlier = self.earlier.iter().flat_map(|exchange| {
             let (user, assistant) = (&exchange.user, &exchange.assistant);
@@ -151,18 +144,15 @@ impl ToolPrompt {
         earlier.chain([user_says(&self.user)]).collect()
     }
 
-    /// The tools of the request, where it has some.
     pub(super) fn offered(&self) -> Option<Value> {
         (!self.tools.is_empty()).then(|| Value::Array(self.tools.clone()))
     }
 }
 
-/// One message of the owner's.
 pub(super) fn user_says(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-/// The same with wishes as a paragraph after it, where there are some.
 pub(super) fn user_told<S: Borrow<str>>(question: &str, wishes: &[S]) -> Value {
     if wishes.is_empty() {
         return user_says(question);
@@ -190,7 +180,6 @@ fn read<T: for<'de> Deserialize<'de>>(
 
 const FENCE: &str = "```";
 
-/// What a reply must be.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ProbeCheck {
@@ -209,7 +198,6 @@ pub(super) enum ProbeCheck {
 // === impl ProbeCheck ===
 
 impl ProbeCheck {
-    /// Returns whether a reply passes; `tools` are the tools of the request.
     pub(super) fn passes(&self, reply: &str, tools: &[Value]) -> bool {
         match self {
             Self::Json { keys } => {
@@ -238,7 +226,6 @@ impl ProbeCheck {
     }
 }
 
-/// Returns a text without the spaces around it, and without one code fence around all of it.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inner = text
@@ -249,7 +236,6 @@ fn unfenced(text: &str) -> &str {
     inner.map_or(text, |(_, inside)| inside.trim())
 }
 
-/// Returns the code block of a reply that has exactly one, opened and closed.
 fn only_block(reply: &str) -> Option<String> {
     let mut blocks = Vec::new();
     let mut open: Option<Vec<&str>> = None;
@@ -269,7 +255,6 @@ fn only_block(reply: &str) -> Option<String> {
     blocks.pop().filter(|_| is_one)
 }
 
-/// A capability probe as ids.
 #[derive(Debug)]
 pub(super) struct CapabilityPrompt {
     prompt: Vec<u32>,
@@ -277,15 +262,12 @@ pub(super) struct CapabilityPrompt {
     wrong: Vec<u32>,
 }
 
-/// The result of the capability probes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct CapabilityScore {
-    /// The number of right answers that were more probable than the wrong ones.
     pub(super) n_right: usize,
     pub(super) margin: f64,
 }
 
-/// Renders the capability probes.
 pub(super) async fn render(
     policy: &PolicyModel,
     probes: &Probes,
@@ -303,7 +285,6 @@ pub(super) async fn render(
     Ok(asked)
 }
 
-/// Asks a model the capability probes.
 pub(super) async fn capability(
     policy: &PolicyModel,
     by: By<'_>,
@@ -318,7 +299,6 @@ pub(super) async fn capability(
 // === impl CapabilityPrompt ===
 
 impl CapabilityPrompt {
-    /// Returns the right answer first.
     fn answers(&self) -> [ScoredPair<'_>; 2] {
         let prompt = &self.prompt;
         [&self.right, &self.wrong].map(|reply| ScoredPair { prompt, reply })
@@ -336,25 +316,20 @@ impl CapabilityScore {
     }
 }
 
-/// How a prompt was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ToolAnswer {
-    /// So that an agent can work with it.
     pub(super) passed: bool,
     pub(super) broke_call: bool,
 }
 
-/// How many prompts were answered well, of so many that were asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ToolTally {
     passed: usize,
     asked: usize,
-    /// Calls that were broken, and by the base model to the same prompts.
     broken: usize,
     broken_by_base: usize,
 }
 
-/// How somebody (an adapter; none is the base model) answers each of the prompts.
 pub(super) async fn each(
     policy: &PolicyModel,
     adapter: Option<&str>,
@@ -433,7 +408,6 @@ impl ToolTally {
         self.broken_by_base += usize::from(base.broke_call);
     }
 
-    /// Whether so many of all are answered well, or can no longer be.
     fn is_decided(self, least: usize, n: usize) -> bool {
         let most = self.passed + n.saturating_sub(self.asked);
         self.passed >= least || most < least

@@ -38,12 +38,10 @@ const MAX_TOKENS: u32 = 48;
 /// Ids of a reply by which it is held against other questions: what would answer anything shows from its first words on, and
 /// a reply's own tail makes the ids behind it likely under any question. Under its own question all are scored.
 const SCORED: usize = 32;
-/// Of the first question's draw; the others count up from it.
 const SEED: u64 = 12;
 /// Distances to the other questions that a reply is held against, of 16: neither is next to it, which may be akin.
 const OTHERS: [usize; 2] = [5, 11];
 
-/// The questions of a test, rendered.
 #[derive(Debug, Clone)]
 pub(super) struct Prompts {
     pub(super) plain: Vec<Vec<u32>>,
@@ -51,7 +49,6 @@ pub(super) struct Prompts {
     wished: Option<Vec<Vec<u32>>>,
 }
 
-/// What the replies to a set of questions are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ReplyFigures {
     /// How much more the base expects them after their own questions than after others, in nat a token.
@@ -63,16 +60,13 @@ pub(super) struct ReplyFigures {
     pub(super) surprise_error: f64,
     /// How much more the base expects them with the wishes than without, in nat a token; none where that was not looked at.
     pub(super) gain: Option<f64>,
-    /// The share that asks back in place of an answer.
     pub(super) asking: f64,
-    /// The share that calls a tool, of which none was offered.
     pub(super) calling: f64,
     pub(super) short: f64,
     pub(super) distinct: f64,
     pub(super) words: f64,
 }
 
-/// Renders questions, alone and with wishes as a paragraph after each.
 pub(super) async fn render(
     policy: &PolicyModel,
     questions: &[String],
@@ -90,7 +84,6 @@ pub(super) async fn render(
     Ok(Prompts { plain, wished })
 }
 
-/// One reply to each prompt, by an adapter (none is the base model), all at once.
 pub(super) async fn draw(
     policy: &PolicyModel,
     adapter: Option<&str>,
@@ -110,18 +103,14 @@ pub(super) fn manner() -> String {
     format!("{SERVED_TEMPERATURE} {MAX_TOKENS} {SCORED} {SEED} {OTHERS:?}")
 }
 
-/// A reply, and what it is held against.
 #[derive(Debug)]
 pub(super) struct ScoredReply<'a> {
     pub(super) reply: &'a DrawnReply,
-    /// What it was said to, without a wish.
     pub(super) own: &'a [u32],
     pub(super) others: Vec<&'a [u32]>,
-    /// What it was said to, with the wishes; none where there are none.
     pub(super) told: Option<&'a [u32]>,
 }
 
-/// What replies are like, by the base model's judgement of each after its own prompts and after others.
 pub(super) async fn measure(
     policy: &PolicyModel,
     replies: &[ScoredReply<'_>],
@@ -145,7 +134,6 @@ pub(super) async fn add_wishes(
     Ok(())
 }
 
-/// How much the replies are expected on average with the wishes; none where there are none.
 pub(super) async fn expected_told(
     policy: &PolicyModel,
     replies: &[ScoredReply<'_>],
@@ -209,12 +197,10 @@ pub(super) async fn alone(
 // === impl ScoredReply ===
 
 impl<'a> ScoredReply<'a> {
-    /// One that said nothing has nothing to be scored, and none of what is measured so.
     fn says_something(&self) -> bool {
         !self.reply.ids.is_empty()
     }
 
-    /// The reply after a prompt.
     fn after(&self, prompt: &'a [u32]) -> ScoredPair<'a> {
         ScoredPair {
             prompt,
@@ -226,7 +212,6 @@ impl<'a> ScoredReply<'a> {
 // === impl Prompts ===
 
 impl Prompts {
-    /// Replies to them, with what each is held against.
     pub(super) fn with<'a>(&'a self, drawn: &'a [DrawnReply]) -> Vec<ScoredReply<'a>> {
         let other = |at: usize| self.plain.iter().cycle().nth(at).map(Vec::as_slice);
         let wished = |at: usize| self.wished.as_ref()?.get(at).map(Vec::as_slice);
@@ -240,13 +225,11 @@ impl Prompts {
         .collect()
     }
 
-    /// Those that the reference answers.
     pub(super) fn asked(&self) -> &[Vec<u32>] {
         self.wished.as_ref().unwrap_or(&self.plain)
     }
 }
 
-/// How obedience is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
     /// By the share of the replies that rules or the judge rate as good.
@@ -256,7 +239,6 @@ pub(super) enum Scale {
     Likelihood,
 }
 
-/// One figure for each of the three: the adapter, the reference and the plain base model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct OnScale {
     pub(super) own: f64,
@@ -264,12 +246,9 @@ pub(super) struct OnScale {
     pub(super) reference: f64,
 }
 
-/// How well an adapter follows the wishes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Obedience {
-    /// From 0 to 1.
     pub(super) share: f64,
-    /// How the share was measured, in words.
     pub(super) why: String,
 }
 
@@ -333,7 +312,6 @@ const ROUNDING: f64 = 1e-6;
 /// The surprise that passes beside the reference's own, so many times.
 const MAX_FLUENCY: f64 = 1.6;
 
-/// What is required of one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RequirementLine {
     name: &'static str,
@@ -354,13 +332,11 @@ pub(super) struct RequirementLines {
 // === impl RequirementLine ===
 
 impl RequirementLine {
-    /// What is required at this share of the wish, from 0 to 1.
     pub(super) fn at(&self, share: f64) -> f64 {
         let share = share.clamp(0.0, 1.0);
         self.base.1 * (1.0 - share) + self.reference.1 * share
     }
 
-    /// What is required at the end of the line that asks more, and at the other one.
     fn ends(&self) -> (f64, f64) {
         let (base, reference) = (self.base.1, self.reference.1);
         let (low, high) = (base.min(reference), base.max(reference));
@@ -370,17 +346,14 @@ impl RequirementLine {
         }
     }
 
-    /// Whether a value passes, however much of the wish is kept.
     fn always_passes(&self, value: f64) -> bool {
         self.bound.holds(value, self.ends().0)
     }
 
-    /// Whether a value passes at some share of the wish.
     fn may_pass(&self, value: f64) -> bool {
         self.bound.holds(value, self.ends().1)
     }
 
-    /// The test of a value; `kept` is none where it decides nothing.
     pub(super) fn test(&self, value: f64, kept: Option<&Obedience>) -> GateTest {
         let (limit, why) = match kept {
             Some(kept) => (self.at(kept.share), kept.why.as_str()),
@@ -402,7 +375,6 @@ impl RequirementLine {
 // === impl RequirementLines ===
 
 impl RequirementLines {
-    /// Between the plain base model and the reference, of whose relevance this share is enough.
     pub(super) fn between(plain: ReplyFigures, reference: ReplyFigures, share: f64) -> Self {
         // Of a reference that is not relevant a share says nothing.
         let relevant = if reference.relevance > 0.0 {
@@ -431,12 +403,10 @@ impl RequirementLines {
         }
     }
 
-    /// Whether replies pass both, however much of the wish they keep.
     pub(super) fn always_pass(&self, own: ReplyFigures) -> bool {
         self.relevance.always_passes(own.relevance) && self.fluency.always_passes(own.surprise)
     }
 
-    /// Whether it depends on how much of the wish they keep.
     pub(super) fn depend_on_obedience(&self, own: ReplyFigures) -> bool {
         let may_pass =
             self.relevance.may_pass(own.relevance) && self.fluency.may_pass(own.surprise);
@@ -444,7 +414,6 @@ impl RequirementLines {
     }
 }
 
-/// By how much a mean may differ that is as good.
 fn noise(standard_error: f64) -> f64 {
     (NOISE * standard_error).max(ROUNDING)
 }
@@ -497,13 +466,11 @@ pub(super) fn compare(
 /// A reply with fewer words is no answer.
 const FEW_WORDS: usize = 3;
 
-/// Returns the median length, in words.
 pub(super) fn median_words(replies: &[&DrawnReply]) -> f64 {
     let words = replies.iter().map(|reply| count_words(&reply.text) as f64);
     median(words.collect())
 }
 
-/// Returns the share of replies that have under 3 words.
 pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
     let short = replies
         .iter()
@@ -511,7 +478,6 @@ pub(super) fn short_share(replies: &[&DrawnReply]) -> f64 {
     short.count() as f64 / replies.len().max(1) as f64
 }
 
-/// Returns the share of replies that ask a question instead of answering.
 pub(super) fn asking_share(replies: &[&DrawnReply]) -> f64 {
     let asking = replies.iter().filter(|reply| asks_back(&reply.text));
     asking.count() as f64 / replies.len().max(1) as f64
@@ -532,7 +498,6 @@ fn asks_back(reply: &str) -> bool {
     asked > 2 * said
 }
 
-/// Returns the share of replies to plain questions that call a tool although the request offered none.
 pub(super) fn calling_share(replies: &[&DrawnReply]) -> f64 {
     let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
     calling.count() as f64 / replies.len().max(1) as f64
@@ -719,7 +684,6 @@ mod tests {
         ..REFERENCE
     };
 
-    /// Each test of replies that keep this much of the wish.
     fn tests(
         own: ReplyFigures,
         reference: ReplyFigures,

@@ -30,7 +30,6 @@ pub struct GateTest {
     pub why: String,
 }
 
-/// On which side of its limit a value is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
     AtLeast,
@@ -52,7 +51,6 @@ impl Bound {
 // === impl GateReport ===
 
 impl GateReport {
-    /// Of an adapter that could not even answer.
     pub(crate) fn unfit(why: String) -> Self {
         let test = GateTest {
             name: "answers".to_owned(),
@@ -87,7 +85,6 @@ impl GateReport {
 // === impl GateTest ===
 
 impl GateTest {
-    /// A number against its limit; `unit` follows the number in the words.
     pub(super) fn measured(name: &str, value: f64, bound: Bound, limit: f64, unit: &str) -> Self {
         let side = match bound {
             Bound::AtLeast => "at least",
@@ -103,12 +100,10 @@ impl GateTest {
         }
     }
 
-    /// Tests that the training server cannot answer, and that the configuration does without.
     pub(super) fn not_made(name: &str, error: &BackendError) -> Self {
         Self::skipped(name, &format!("it could not be made: {error}"))
     }
 
-    /// A test that was not made.
     pub(super) fn skipped(name: &str, why: &str) -> Self {
         Self {
             name: name.to_owned(),

@@ -16,15 +16,12 @@ pub(crate) const IN_A_ROW: usize = 3;
 const GOOD: usize = 2;
 /// The rate is halved at most this often, because then the samples are the cause.
 const MOST_HALVINGS: i32 = 3;
-/// The longest time for which an agent's training rests.
 const REST: Duration = Duration::from_secs(24 * 3_600);
 /// This many new verdicts end the rest, because there is something new to learn.
 const NEW_VERDICTS: u64 = 8;
 
-/// The latest tested steps of an agent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Series {
-    /// The number of steps declined since the last accepted one.
     pub(crate) n_declined: usize,
     n_passed: usize,
     halvings: i32,
@@ -33,19 +30,16 @@ pub(crate) struct Series {
     pub(crate) set_aside: BTreeSet<TurnId>,
 }
 
-/// The last declined step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LastDeclined {
     pub(crate) turns: Vec<TurnId>,
     pub(crate) adapter: String,
-    /// The name of the first failed test.
     pub(crate) test: String,
     pub(crate) why: String,
     pub(crate) at_ms: u64,
     n_judged: u64,
 }
 
-/// Returns the name of the first failed test in a report of the log.
 fn first_failed(gate: &Value) -> Option<String> {
     let report = GateReport::deserialize(gate).ok()?;
     report.failed().next().map(|test| test.name.clone())
@@ -54,7 +48,6 @@ fn first_failed(gate: &Value) -> Option<String> {
 // === impl Series ===
 
 impl Series {
-    /// Builds the series from an agent's steps, in any order.
     pub(crate) fn from_steps(steps: &[Step]) -> Self {
         let mut steps: Vec<&Step> = steps.iter().collect();
         steps.sort_by_key(|step| step.taken_ms);

@@ -15,33 +15,27 @@ use crate::{
     formulas::upper_bound, held_out_rollouts::WantedRollouts, lineage::Candidate, shared::Shared,
 };
 
-/// The name of the test.
 const NAME: &str = "tasks";
-/// Fewer tasks tell nothing.
 const FEWEST: usize = 8;
 /// The largest number of held-out tasks in a test; those that were tried last.
 const MOST: usize = 64;
 /// Of the tasks that succeed; what is lost beyond it is too much.
 const LEAST: f64 = -0.05;
-/// How often the log is asked whether a rollout has ended.
 const PAUSE: Duration = Duration::from_millis(500);
 /// After this time without an open rollout, the runner makes no more.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// What the weights of a candidate have learned from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LearnedFrom {
     pub(super) chats: bool,
     pub(super) rollouts: bool,
 }
 
-/// The test of a candidate on held-out tasks.
 pub(super) struct TaskTest<'a> {
     pub(super) shared: &'a Shared,
     pub(super) candidate: &'a Candidate,
 }
 
-/// The share of rollouts that succeeded, by task.
 type Successes = BTreeMap<TaskId, f64>;
 
 /// Returns what an agent's steps, the candidate's among them, were made of.
@@ -136,13 +130,11 @@ impl TaskTest<'_> {
         GateTest::skipped(NAME, &why)
     }
 
-    /// Returns the agent's rollouts on held-out tasks, the newest first.
     async fn held_out(&self) -> Result<Vec<Rollout>, LogError> {
         let all = self.shared.rollouts(&self.candidate.agent).await?;
         Ok(all.into_iter().filter(|rollout| rollout.held_out).collect())
     }
 
-    /// Returns what came of held-out tasks under the adapter that serves.
     async fn of_what_serves(&self) -> Result<Successes, LogError> {
         let (shared, agent) = (self.shared, &self.candidate.agent);
         let serving = shared.serving(agent).await?;
@@ -172,7 +164,6 @@ impl TaskTest<'_> {
         Ok(turn.map(|turn| turn.served.adapter))
     }
 
-    /// Asks the runner for so many rollouts, and returns those that ended with an outcome in time.
     async fn wait_for(
         &self,
         adapter: Option<&str>,

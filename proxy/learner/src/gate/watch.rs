@@ -22,11 +22,9 @@ use crate::{
     trainer::StepRunner,
 };
 
-/// Verdicts got worse since a step's adapter answers.
 pub(crate) struct Regression {
     /// The steps that made what serves, the last one first.
     behind: Vec<Step>,
-    /// The place among them of the one that made verdicts worse.
     culprit: usize,
     why: String,
 }
@@ -70,7 +68,6 @@ pub(crate) async fn regression(
     Ok(None)
 }
 
-/// The steps that made an adapter, the last one first.
 fn behind<'s>(steps: &'s [Step], adapter: &str) -> Vec<&'s Step> {
     let mut behind: Vec<&Step> = Vec::new();
     let mut name = Some(adapter);
@@ -179,7 +176,6 @@ impl Regression {
 const LISTED: usize = 400;
 const WATCHED: usize = 200;
 
-/// What the last look saw.
 #[derive(Debug, Default)]
 pub(crate) struct VerdictHistory {
     pub(crate) seen: Option<VerdictsSeen>,
@@ -187,14 +183,12 @@ pub(crate) struct VerdictHistory {
     tools: BTreeMap<TurnId, bool>,
 }
 
-/// How many verdicts there had been.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VerdictsSeen {
     pub(crate) n_judged: u64,
     pub(crate) n_changed: u64,
 }
 
-/// A verdict on a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JudgedReply {
     pub(crate) is_bad: bool,
@@ -259,7 +253,6 @@ const MOST: f64 = 0.7;
 /// The mean overshoot over a bound at both ends, in standard deviations of a step (D. Siegmund, Sequential Analysis,
 /// 1985).
 const OVERSHOOT: f64 = 1.166;
-/// Rounds of the fixed-point iteration for the bound.
 const ROUNDS: usize = 30;
 
 /// Returns where verdicts (`true` is bad, in the order of time) got worse, or `None` if there is no such sign.
@@ -332,7 +325,6 @@ fn level(before: &[bool]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns verdicts of which this share is bad.
     fn verdicts(seed: u64, share: f64, n: usize) -> Vec<bool> {
         // Knuth's MMIX generator is used, with its upper bits.
         let mut state = seed;

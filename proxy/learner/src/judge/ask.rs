@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 /// What a question of ours has for a turn's id, and for a session's.
 const PROBE: &str = "gate";
 
-/// A reply to a turn's request, or to a question of ours, and what is known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Case<'a> {
     id: Cow<'a, str>,
@@ -21,30 +20,25 @@ pub(crate) struct Case<'a> {
     session: &'a str,
     messages: Cow<'a, [Message]>,
     pub(super) evidence: Evidence,
-    /// What the owner wishes of every reply, where it is judged alone.
     pub(super) wishes: Vec<String>,
 }
 
 // === impl Case ===
 
 impl<'a> Case<'a> {
-    /// A turn, and what followed it; none if its reply is not whole.
     pub(crate) fn followed(turn: &'a Turn, following: &[Message]) -> Option<Self> {
         let reply = whole_reply(turn)?;
         Some(Self::new(turn, reply, following, &[]))
     }
 
-    /// A turn that nothing followed; none if its reply is not whole.
     pub(crate) fn ended(turn: &'a Turn, wishes: &[String]) -> Option<Self> {
         Some(Self::new(turn, whole_reply(turn)?, &[], wishes))
     }
 
-    /// Another reply to a turn's request.
     pub(super) fn of_reply(turn: &'a Turn, reply: &Message, wishes: &[String]) -> Self {
         Self::new(turn, reply, &[], wishes)
     }
 
-    /// A reply to a question that no turn asked.
     pub(super) fn of_probe(
         agent: &'a AgentId,
         question: &str,
@@ -111,7 +105,6 @@ pub struct AskFailed {
     pub why: String,
 }
 
-/// What a verdict may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Price {
     /// Only rules, or the owner's own reward function.
@@ -125,7 +118,6 @@ pub(crate) enum Price {
 // === impl Price ===
 
 impl Price {
-    /// Returns the number of votes, given the configured number.
     pub(super) fn votes(self, configured: usize) -> Option<usize> {
         match self {
             Self::Nothing => None,
@@ -222,7 +214,6 @@ impl Voters<'_> {
         failed.filter(|_| is_needed).cloned()
     }
 
-    /// Returns a vote with the name of the model that gave it, if there are several.
     fn signed(self, vote: Vote, turn: usize) -> Vote {
         let name = self.of_turn(turn).name().map(str::to_owned);
         Vote {

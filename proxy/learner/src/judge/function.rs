@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use super::ask::AskFailed;
 
-/// The largest number of turns in one request.
 pub(super) const MOST_TURNS: usize = 32;
 /// The largest size of a request of several turns, in bytes, because requests repeat long conversations.
 const MOST_BYTES: usize = 8 << 20;
@@ -45,7 +44,6 @@ pub struct RewardFunction {
 
 type Graded = Result<Option<Grade>, AskFailed>;
 
-/// A turn that waits for its score.
 #[derive(Debug)]
 struct WaitingCase {
     turn: Value,
@@ -84,7 +82,6 @@ impl RewardFunction {
         }
     }
 
-    /// Takes the first waiting turns, as many as fit in one request.
     fn take(&self) -> Vec<WaitingCase> {
         let mut waiting = self.waiting();
         waiting.retain(|waiting| !waiting.answer.is_closed());
@@ -130,7 +127,6 @@ impl RewardFunction {
         }
     }
 
-    /// Returns one score for each turn.
     async fn scores(&self, turns: &[Value]) -> Result<Vec<Graded>, PostFailed> {
         let answer = self.post.post(&grade::body(turns)).await?;
         let scores = grade::read(&answer, turns.len()).map_err(|error| PostFailed {

@@ -27,7 +27,6 @@ impl Ask for Scripted {
     }
 }
 
-/// Returns the verdict after these answers, and the number of requests.
 async fn judged(
     answers: &[&'static str],
     rules: &str,

@@ -79,7 +79,6 @@ impl Room {
         Self { log, model, shared }
     }
 
-    /// Creates the same with another judge.
     async fn with(
         dir: &Path,
         config: &serde_json::Value,
@@ -114,7 +113,6 @@ impl Room {
         self.counts().await
     }
 
-    /// Returns the same after a step was asked for.
     async fn for_a_step(&self) -> (usize, usize) {
         judge_now(&self.shared, &AgentId::default_agent())
             .await
@@ -172,7 +170,6 @@ async fn in_auto_rules_judge_as_turns_come() {
     room.log.close().await;
 }
 
-/// Returns the verdicts of a session of three turns, in order.
 async fn verdicts(log: &TurnLog) -> Vec<Option<Verdict>> {
     let mut verdicts = Vec::new();
     for id in log.last_turns(1, 9).await.unwrap().into_iter().rev() {
@@ -301,7 +298,6 @@ async fn the_last_turn_of_a_session_that_ended_is_judged_by_itself_and_counts_le
     room.log.close().await;
 }
 
-/// Adds a turn that continues the last one.
 async fn follow_up(room: &Room) -> TurnId {
     let id = last(&room.log).await;
     let turn = room.log.get(id).await.unwrap().unwrap();

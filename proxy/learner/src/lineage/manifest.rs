@@ -33,7 +33,6 @@ pub(crate) struct BaseModel {
 // === impl BaseModel ===
 
 impl BaseModel {
-    /// Returns the model that sampled these ids.
     pub(crate) fn of_tokens(tokens: &Tokens) -> Self {
         Self {
             name: tokens.base.clone(),
@@ -41,7 +40,6 @@ impl BaseModel {
         }
     }
 
-    /// Returns the model that a training server has loaded.
     pub(crate) fn served(health: &Health) -> Self {
         Self {
             name: health.model.clone(),
@@ -57,7 +55,6 @@ impl BaseModel {
         }
     }
 
-    /// Returns whether a trainer that reports its base's fingerprint can have this base.
     pub(crate) fn may_be(&self, fingerprint: Option<&str>) -> bool {
         let own = self.fingerprint.as_deref();
         own.is_none() || fingerprint.is_none() || own == fingerprint
@@ -181,7 +178,6 @@ impl Numbers {
 // === impl BatchStats ===
 
 impl BatchStats {
-    /// Returns the number of samples of all methods.
     pub(crate) fn n_samples(&self) -> usize {
         self.samples.values().sum()
     }
@@ -208,18 +204,14 @@ impl Spread {
     }
 }
 
-/// The program and the settings that made a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Provenance {
     pub(crate) version: String,
-    /// The commit of the build, or `None` if it was not built in a checkout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
     pub(crate) seed: u64,
-    /// The replay that made it, or `None` for a step during normal use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replay: Option<Replayed>,
-    /// The data set that it was trained from, or `None` if it was trained from turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataSetUse>,
     /// The settings `rl.*` with their names at that time, so that the checkpoint can be read even after the settings
@@ -227,7 +219,6 @@ pub(crate) struct Provenance {
     pub(crate) config: Value,
 }
 
-/// A replay, as its checkpoints record it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Replayed {
     pub(crate) name: String,
@@ -239,7 +230,6 @@ pub(crate) struct Replayed {
     pub(crate) since_ms: Option<u64>,
 }
 
-/// A data set, as the checkpoint of an epoch records it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DataSetUse {
     pub(crate) file: String,
@@ -249,7 +239,6 @@ pub(crate) struct DataSetUse {
     /// From 1.
     pub(crate) epoch: u64,
     pub(crate) epochs: u64,
-    /// The loss on the held-out rows before the first epoch; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_out_before: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,13 +278,11 @@ pub(crate) struct CheckpointManifest {
     /// A hash of everything that the step was made of: the same hash means the same step.
     pub(crate) hash: String,
     pub(crate) parent: Option<CheckpointName>,
-    /// The shape of the adapter; an adapter of another shape cannot continue it.
     pub(crate) shape: Shape,
     #[serde(default)]
     pub(crate) numbers: Numbers,
     #[serde(default)]
     pub(crate) batch: BatchStats,
-    /// The scores of its turns when the step used them.
     #[serde(default)]
     pub(crate) scores: BTreeMap<TurnId, Score>,
     /// How it was made; `None` in older checkpoints.
@@ -303,7 +290,6 @@ pub(crate) struct CheckpointManifest {
     pub(crate) made: Option<Provenance>,
 }
 
-/// The shape of an adapter and its base model.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Shape {
     #[serde(flatten)]
@@ -313,7 +299,6 @@ pub(crate) struct Shape {
     pub(crate) targets: Vec<String>,
 }
 
-/// A checkpoint with its manifest.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownCheckpoint {
     pub(crate) name: CheckpointName,
@@ -323,7 +308,6 @@ pub(crate) struct KnownCheckpoint {
     pub(crate) manifest: CheckpointManifest,
 }
 
-/// Returns the checkpoints of MetaClaw among a server's.
 pub(crate) fn known(checkpoints: Vec<CheckpointInfo>) -> Vec<KnownCheckpoint> {
     let read = |info: CheckpointInfo| {
         let manifest = serde_json::from_value(info.manifest).ok()?;
@@ -360,7 +344,6 @@ pub(crate) fn names(
 // === impl Shape ===
 
 impl Shape {
-    /// Returns the shape of the adapters that these settings make.
     pub(crate) fn new(base: BaseModel, rl: &RlConfig) -> Self {
         Self {
             base,
@@ -370,7 +353,6 @@ impl Shape {
         }
     }
 
-    /// Returns whether an adapter of this shape can continue one of the other.
     pub(crate) fn fits(&self, other: &Self) -> bool {
         self.base.is(&other.base)
             && self.rank == other.rank
@@ -378,7 +360,6 @@ impl Shape {
             && self.targets == other.targets
     }
 
-    /// Describes how a checkpoint's shape differs from that of the next step.
     pub(crate) fn change_from(&self, old: &Self) -> String {
         if self.base.is(&old.base) {
             format!(

@@ -16,10 +16,8 @@ use metaclaw_turns::{Choice, Step, StepOutcome, Turn, Use};
 
 use super::manifest::{KnownCheckpoint, Shape, name};
 
-/// Hex digits of a lineage.
 const DIGITS: usize = 8;
 
-/// What an agent's next step continues.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResumePoint {
     pub(crate) lineage: String,
@@ -32,7 +30,6 @@ pub(crate) struct ResumePoint {
     pub(crate) choice_ms: Option<u64>,
 }
 
-/// What was found out about where to start.
 #[derive(Debug)]
 pub(crate) struct Resumed {
     pub(crate) point: ResumePoint,
@@ -48,31 +45,25 @@ pub(crate) struct Candidate {
     pub(crate) turns: Vec<TurnId>,
     pub(crate) adapter: AdapterName,
     pub(crate) checkpoint: CheckpointName,
-    /// Where a run stands that is at its checkpoint.
     pub(crate) point: ResumePoint,
-    /// When the owner chose what it goes on from; none where the lineage went on by itself.
     pub(crate) choice_ms: Option<u64>,
     /// Of its content, where the server says.
     pub(crate) sha256: Option<String>,
 }
 
-/// What the next step has to fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedStart<'a> {
     pub(crate) shape: &'a Shape,
-    /// Checkpoints that turned out not to be of use, whatever they say.
     pub(crate) unfit: &'a BTreeSet<CheckpointName>,
 }
 
 // === impl ResumePoint ===
 
 impl ResumePoint {
-    /// A fresh lineage that starts from nothing.
     pub(crate) fn from_nothing() -> Self {
         Self::fresh(None)
     }
 
-    /// A fresh lineage that starts from a checkpoint of another.
     fn fresh(checkpoint: Option<&KnownCheckpoint>) -> Self {
         // Random keys are what std has of randomness; two lineages of one agent must differ, no more.
         let random = RandomState::new().build_hasher().finish();
@@ -94,7 +85,6 @@ impl ResumePoint {
 // === impl Candidate ===
 
 impl Candidate {
-    /// The adapter of a checkpoint that a step made.
     pub(crate) fn from_checkpoint(known: &KnownCheckpoint, adapter: AdapterName) -> Self {
         let manifest = &known.manifest;
         Self {
@@ -206,7 +196,6 @@ impl Resumed {
 // === impl WantedStart ===
 
 impl WantedStart<'_> {
-    /// The checkpoint of this name, if a step of the shape can start from it.
     fn find<'k>(self, known: &'k [KnownCheckpoint], name: &str) -> Option<&'k KnownCheckpoint> {
         let mut known = known.iter();
         known.find(|known| known.name.as_str() == name && self.takes(known))
@@ -216,7 +205,6 @@ impl WantedStart<'_> {
         !self.unfit.contains(&known.name) && known.manifest.shape.fits(self.shape)
     }
 
-    /// Why a checkpoint is not started from.
     fn why_not(self, known: &[KnownCheckpoint], name: &str) -> String {
         match known.iter().find(|c| c.name.as_str() == name) {
             Some(known) if !known.manifest.shape.fits(self.shape) => {
@@ -230,7 +218,6 @@ impl WantedStart<'_> {
     }
 }
 
-/// What the log and the server know of an agent's steps.
 struct CheckpointLine<'a> {
     steps: &'a [Step],
     checkpoints: &'a [KnownCheckpoint],
@@ -271,7 +258,6 @@ impl<'a> CheckpointLine<'a> {
     }
 }
 
-/// The last step of a lineage that was made.
 fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     let made = steps
         .iter()
@@ -279,7 +265,6 @@ fn last_of<'a>(steps: &'a [Step], lineage: &str) -> Option<&'a Step> {
     made.max_by_key(|step| step.begun.n)
 }
 
-/// The checkpoint of a step that was made.
 pub(super) fn trained_as(step: &Step) -> Option<&str> {
     match &step.outcome {
         Some(StepOutcome::Trained { checkpoint, .. }) => Some(checkpoint),
@@ -302,7 +287,6 @@ pub(crate) struct Ancestry {
 // === impl Ancestry ===
 
 impl Ancestry {
-    /// Builds the ancestry from an agent's steps in the log.
     pub(crate) fn new(steps: &[Step], point: &ResumePoint) -> Self {
         let trained: BTreeMap<&str, &Step> = steps
             .iter()
@@ -330,12 +314,10 @@ impl Ancestry {
         ancestry
     }
 
-    /// Returns whether a step is in the weights.
     pub(crate) fn has_step(&self, step: &Step) -> bool {
         self.steps.contains(&key(step))
     }
 
-    /// Returns how often a turn was used in the weights.
     pub(crate) fn n_uses(&self, turn: &Turn) -> usize {
         turn.uses.iter().filter(|u| has(&self.steps, u)).count()
     }
@@ -345,7 +327,6 @@ impl Ancestry {
         self.n_uses(turn) == 0 && turn.uses.iter().any(|used| has(&self.undone, used))
     }
 
-    /// Returns the last number of each other lineage that is in the weights.
     pub(crate) fn others(&self, lineage: &str) -> Vec<Use> {
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
         for (of, n) in self.steps.iter().filter(|(of, _)| of != lineage) {

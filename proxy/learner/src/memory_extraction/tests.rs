@@ -36,7 +36,6 @@ impl Ask for ScriptedModel {
     }
 }
 
-/// A learner that remembers, over an empty log.
 struct MemoryWorld {
     log: TurnLog,
     memory: MemoryStore,

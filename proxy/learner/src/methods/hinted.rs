@@ -17,7 +17,6 @@ use crate::{
     sample::{Sample, Teaching},
 };
 
-/// Returns what a turn is used for according to its hints, or `None` if it has none.
 pub(super) fn wants(turn: &Turn, teaching: Teaching<'_>) -> Option<Want> {
     match teaching.hints.told(turn) {
         None => Some(Want::Hint),
@@ -25,8 +24,6 @@ pub(super) fn wants(turn: &Turn, teaching: Teaching<'_>) -> Option<Want> {
     }
 }
 
-/// Returns the examples of these samples, whose weights are computed during the step. `w_verdict` is the weight of the
-/// verdict's advantage, or `None` if the verdict gives none.
 pub(super) fn group<'a>(
     method: &'static dyn Method,
     samples: impl Iterator<Item = &'a Sample> + Clone,
@@ -98,7 +95,6 @@ async fn moved_on(
     sum(each.map(|(surrogate, now)| surrogate.at(&now.logprobs)))
 }
 
-/// Returns the advantages of each reply, with the run's current weights.
 async fn surrogates(
     distils: &[Arc<Distil>],
     policy: LogprobClient<'_>,
@@ -119,7 +115,6 @@ async fn surrogates(
     Ok(surrogates.collect())
 }
 
-/// Returns the ids that the run finds most probable at each id of a reply.
 async fn students(
     distils: &[Arc<Distil>],
     policy: LogprobClient<'_>,
@@ -138,7 +133,6 @@ async fn students(
     Ok(students.collect())
 }
 
-/// Returns the teacher's log-probabilities for each reply that has a hint of this number, by the replies' numbers.
 async fn hinted(
     distils: &[Arc<Distil>],
     students: &[Student],
@@ -158,13 +152,11 @@ async fn hinted(
     Ok(numbers.into_iter().zip(answers).collect())
 }
 
-/// Returns the teacher's answer for the hint on which student and teacher agree most.
 fn best<'a>(student: &Student, teachers: &'a [LogprobAnswer]) -> Option<&'a LogprobAnswer> {
     let likely: Vec<Vec<Vec<u32>>> = teachers.iter().map(|teacher| teacher.ids.clone()).collect();
     teachers.get(most_agreeing(&student.ids, &likely)?)
 }
 
-/// Reshapes `[R · K]` to `[R][K]`.
 fn rows(flat: &[f32]) -> Vec<Vec<f32>> {
     flat.chunks(TOP_K as usize).map(<[f32]>::to_vec).collect()
 }

@@ -21,10 +21,8 @@ use crate::{
 
 /// A training method: which judged turns it uses, and how it builds examples from them.
 pub(crate) trait Method: fmt::Debug + Send + Sync {
-    /// The name in `rl.method`.
     fn name(&self) -> &'static str;
 
-    /// An alternative name in `rl.method`.
     fn alias(&self) -> Option<&'static str> {
         None
     }
@@ -32,7 +30,6 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
     /// The signals that it learns from. Two methods with the same signal cannot be combined.
     fn signals(&self) -> &'static [TrainingSignal];
 
-    /// Returns what the method does with a judged turn whose ids are known.
     fn wants(&self, turn: &Turn, teaching: Teaching<'_>) -> Want;
 
     /// Returns the examples of a batch, possibly none.
@@ -47,7 +44,6 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
         matches!(score, Some(Score::Good | Score::Bad))
     }
 
-    /// Returns what the advantage of a turn is compared with.
     fn compares(&self) -> Compares {
         Compares::Nothing
     }
@@ -57,7 +53,6 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
         vec![0.0; turns.len()]
     }
 
-    /// Returns the loss that is used if `rl.loss_fn` is not set.
     fn usual_loss(&self) -> LossFn {
         LossFn::Cispo
     }
@@ -81,18 +76,15 @@ pub(crate) trait Method: fmt::Debug + Send + Sync {
     }
 }
 
-/// The signals that a method can learn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TrainingSignal {
     /// The teacher's reply to the turn's prompt.
     Target,
     /// How probable a teacher that was given a hint finds the turn's own reply.
     Hint,
-    /// The verdict on the turn.
     Verdict,
 }
 
-/// What a method does with a judged turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The teacher has to answer its prompt.
@@ -106,7 +98,6 @@ pub(crate) enum Want {
     Never(ExcludeReason),
 }
 
-/// What the advantage of a turn is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compares {
     /// Nothing: the verdict is the advantage, or there is none.
@@ -119,13 +110,11 @@ pub(crate) enum Compares {
     Siblings,
 }
 
-/// The settings of `rl.*` that the examples of a step depend on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Objective {
     pub(crate) w_redo: f32,
     pub(crate) w_opd: f32,
     pub(crate) w_rl: f32,
-    /// The setting `rl.anchor`.
     pub(crate) anchor: f32,
     pub(crate) policy_loss: PolicyLoss,
     /// The loss for rollouts, which does not depend on `rl.method`.
@@ -133,14 +122,12 @@ pub(crate) struct Objective {
     pub(crate) clip: RatioClip,
 }
 
-/// A loss with its constants.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PolicyLoss {
     pub(crate) loss: LossFn,
     pub(crate) config: LossConfig,
 }
 
-/// The examples of one loss.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Group {
     pub(crate) method: &'static dyn Method,
@@ -149,7 +136,6 @@ pub(crate) struct Group {
     pub(crate) examples: Vec<Example>,
 }
 
-/// The example of one sample for the training server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Example {
     pub(crate) datum: Datum,
@@ -159,7 +145,6 @@ pub(crate) struct Example {
     pub(crate) state: Option<ExampleState>,
 }
 
-/// The source of an example's weights, computed from the policy at that time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ExampleState {
@@ -167,7 +152,6 @@ pub(crate) enum ExampleState {
     Distil(Arc<Distil>),
     /// The same with its advantages, which the first pass of a step computes.
     Surrogate(Surrogate),
-    /// A reply of the base model.
     Anchor(AnchorTerm),
 }
 
@@ -179,7 +163,6 @@ pub(crate) struct AnchorTerm {
     pub(crate) share: f32,
 }
 
-/// A sample that cannot be trained on.
 #[derive(Debug, thiserror::Error)]
 #[error("the token ids of {turns:?} are no sequence: {error}")]
 pub(crate) struct NotAnExample {
@@ -199,7 +182,6 @@ impl PartialEq for dyn Method {
 // === impl Group ===
 
 impl Group {
-    /// Returns examples of a cross_entropy with fixed weights.
     pub(crate) fn weighted(method: &'static dyn Method, examples: Vec<Example>) -> Self {
         Self {
             method,
@@ -229,7 +211,6 @@ impl Example {
         }
     }
 
-    /// Returns examples with weights that are computed during the step.
     pub(crate) fn refreshed_by(self, state: ExampleState) -> Self {
         Self {
             state: Some(state),
@@ -237,7 +218,6 @@ impl Example {
         }
     }
 
-    /// Returns the number of ids that the model reads.
     pub(crate) fn n_tokens(&self) -> usize {
         self.datum.parts().model_input_tokens.len()
     }
@@ -246,7 +226,6 @@ impl Example {
 // === impl ExampleState ===
 
 impl ExampleState {
-    /// Returns the number of the reply's ids, which all have weights.
     pub(crate) fn n_trained(&self) -> usize {
         match self {
             Self::Distil(distil) => distil.reply.len(),
@@ -256,7 +235,6 @@ impl ExampleState {
     }
 }
 
-/// A training run that is asked for log-probabilities.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogprobClient<'a> {
     pub(crate) backend: &'a dyn TrainingBackend,
@@ -265,10 +243,8 @@ pub(crate) struct LogprobClient<'a> {
     pub(crate) teacher_has_adapter: bool,
 }
 
-/// The model that is asked, and the number of most probable ids to return.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogprobQuestion {
-    /// Whether the model uses the run's adapter, or is the base model alone.
     pub(super) adapter: bool,
     pub(super) top_k: u32,
 }

@@ -7,7 +7,6 @@ use metaclaw_turns::Turn;
 use super::method::{Example, Group, Method, NotAnExample, Objective, Want};
 use crate::sample::{Batch, ExcludeReason, MAX_ADVANTAGE, Push, datum, sampled_fairly, score};
 
-/// Returns what a method that learns from verdicts does with a judged turn.
 pub(super) fn wants(method: &dyn Method, turn: &Turn) -> Want {
     if !method.takes(score(turn)) {
         return Want::Never(ExcludeReason::Unclear);
@@ -18,7 +17,6 @@ pub(super) fn wants(method: &dyn Method, turn: &Turn) -> Want {
     Want::Own
 }
 
-/// Returns the score of a turn times the weight of its verdict.
 pub(super) fn reward(turn: &Turn) -> f32 {
     let verdict = turn.verdict.as_ref();
     verdict.map_or(0.0, |verdict| verdict.weight * verdict.score.value())
@@ -64,7 +62,6 @@ pub(super) fn group(
     })
 }
 
-/// Returns the turns with an advantage from a verdict or an external teacher.
 fn pushed(batch: &Batch) -> impl Iterator<Item = (&Arc<Turn>, &Push)> + Clone {
     let pushed = batch.pushed();
     let pushed = pushed.filter_map(|sample| Some((&sample.turn, sample.push.as_ref()?)));

@@ -18,12 +18,10 @@ pub(crate) const TOP_K: u32 = 4;
 /// The largest difference between teacher and student, in nats: without a limit, replies become longer (same paper).
 const MOST_APART: f32 = 1.0;
 
-/// A reply, and what is known about it before the step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Distil {
     pub(crate) prompt: Vec<u32>,
     pub(crate) reply: Vec<u32>,
-    /// The prompts that the teacher gets, one for each hint.
     #[serde(rename = "told")]
     pub(crate) hinted: HintedPrompts,
     /// The weight of the teacher's probabilities at one id, with its share of the batch.
@@ -80,8 +78,6 @@ impl Distil {
         LogprobQuery::own(&self.prompt, &self.reply)
     }
 
-    /// Returns the sequence that the teacher is asked about with the hint of this number, or `None` if there is no such
-    /// hint.
     pub(crate) fn asks_teacher(
         &self,
         hint: usize,
@@ -91,8 +87,6 @@ impl Distil {
         Some(LogprobQuery::for_ids(hinted, &self.reply, &student.ids))
     }
 
-    /// Returns the advantages, from the student's log-probabilities and the teacher's for the student's most probable
-    /// ids (`[R][K]`).
     pub(crate) fn surrogate(&self, student: &Student, teacher: Option<&[Vec<f32>]>) -> Surrogate {
         let columns = self.reply.iter().zip(&student.own).enumerate();
         let columns = columns.map(|(t, (id, own))| {

@@ -22,7 +22,6 @@ use std::{
     path::Path,
 };
 
-/// What the first event of a file says.
 const FILE_VERSION: &str = "brain.Event:2";
 /// Wire types of protobuf: <https://protobuf.dev/programming-guides/encoding/#structure>.
 const VARINT: u8 = 0;
@@ -30,7 +29,6 @@ const I64: u8 = 1;
 const LEN: u8 = 2;
 const I32: u8 = 5;
 
-/// One file of a run's events, open to be added to.
 #[derive(Debug)]
 pub(super) struct EventFile(File);
 
@@ -58,7 +56,6 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Adds the scalars of one step.
     pub(super) fn scalars(
         &mut self,
         step: u64,
@@ -92,7 +89,6 @@ impl EventFile {
     }
 }
 
-/// The beginning of an event.
 fn wall_time(now_ms: u64) -> Vec<u8> {
     let mut event = Vec::new();
     key(&mut event, 1, I64);
@@ -104,7 +100,6 @@ fn key(to: &mut Vec<u8>, field: u8, wire_type: u8) {
     to.push(field << 3 | wire_type);
 }
 
-/// A field of bytes: a text, or a message.
 fn bytes(to: &mut Vec<u8>, field: u8, data: &[u8]) {
     key(to, field, LEN);
     varint(to, data.len() as u64);
@@ -134,7 +129,6 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 /// The constant that the mask adds, because the CRC of data that contains CRCs is weak.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// The CRCs of all single bytes.
 const TABLE: [u32; 256] = table();
 
 /// Returns a CRC as TFRecord files store it: rotated right by 15 bits, plus a constant.

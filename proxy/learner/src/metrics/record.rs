@@ -13,7 +13,6 @@ use crate::{
     status::StepReport,
 };
 
-/// One completed step.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepRecord {
     pub(crate) agent: AgentId,
@@ -28,18 +27,15 @@ pub(crate) struct StepRecord {
     pub(crate) batch: BatchStats,
     /// The time from taking its turns to serving its adapter, or `None` for a step that an earlier process began.
     pub(crate) seconds: Option<f64>,
-    /// When it ended, in Unix milliseconds.
     pub(crate) time_ms: u64,
 }
 
-/// A number and its name.
 pub(crate) type Scalar = (Cow<'static, str>, f64);
 type NamedScalars = (&'static str, f64);
 
 // === impl StepRecord ===
 
 impl StepRecord {
-    /// Builds the record of a step of this process.
     pub(crate) fn new(report: &StepReport) -> Self {
         Self {
             agent: report.agent.clone(),
@@ -55,7 +51,6 @@ impl StepRecord {
         }
     }
 
-    /// Builds the record of a step of an earlier process, from its checkpoint.
     pub(crate) fn recovered(made: &KnownCheckpoint, time_ms: u64) -> Self {
         let manifest = &made.manifest;
         Self {
@@ -81,7 +76,6 @@ impl StepRecord {
         scalars
     }
 
-    /// Returns one JSON object: the numbers by name, and fields that identify the step.
     pub(crate) fn json(&self) -> Value {
         let mut line = json!({
             "step": self.step,

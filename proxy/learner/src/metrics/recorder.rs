@@ -22,7 +22,6 @@ use super::{
     wandb::{LiveRun, WandbClient},
 };
 
-/// The lines, and those of before.
 pub(super) const LINES: &str = "steps.jsonl";
 pub(super) const OLD_LINES: &str = "steps.1.jsonl";
 /// Bytes of lines after which a new file begins; the one of before goes.
@@ -46,7 +45,6 @@ pub struct Recorder(Option<Arc<RecorderInner>>);
 struct RecorderInner {
     dir: PathBuf,
     to: Vec<ReportTo>,
-    /// Who is told of each step at once, if anybody is.
     live: Option<LiveRun>,
     files: Mutex<BTreeMap<PathBuf, EventFile>>,
 }
@@ -132,7 +130,6 @@ impl RecorderInner {
         Ok(())
     }
 
-    /// The folder of a run. Both names are such that they can be one.
     fn run(&self, record: &StepRecord) -> PathBuf {
         let run = self.dir.join("tensorboard");
         run.join(record.agent.as_str()).join(&record.lineage)

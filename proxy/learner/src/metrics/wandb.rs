@@ -11,9 +11,7 @@ use std::{
     thread,
 };
 
-/// The program that the lines are written to.
 const SCRIPT: &str = include_str!("wandb_live.py");
-/// Asks whether there is a client.
 const HAS_CLIENT: &str = "import wandb";
 /// Steps that may wait while the client does not take them. More are missing there.
 const WAITING: usize = 256;
@@ -32,7 +30,6 @@ pub struct WandbClient {
 #[derive(Debug)]
 pub(super) struct LiveRun {
     client: WandbClient,
-    /// None before the first step.
     lines: Mutex<Option<SyncSender<String>>>,
 }
 
@@ -83,7 +80,6 @@ impl LiveRun {
 // === impl WandbClient ===
 
 impl WandbClient {
-    /// Writes lines to the client until there are no more, and waits until it has sent them.
     fn run(&self, lines: &Receiver<String>) -> io::Result<()> {
         let python = self.python.display();
         let has_client = self.command(HAS_CLIENT).stderr(Stdio::null()).status()?;
@@ -136,7 +132,6 @@ mod tests {
 
     use super::*;
 
-    /// A client that writes down what it is given.
     fn client(folder: &Path, script: &str) -> WandbClient {
         let python = folder.join("python");
         fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();

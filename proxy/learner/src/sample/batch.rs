@@ -14,7 +14,6 @@ use super::types::{
 };
 use crate::formulas::{by_bucket_double, single};
 
-/// The samples of one step.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) samples: Vec<Sample>,
@@ -27,7 +26,6 @@ pub(crate) struct Batch {
     pub(crate) groups: Vec<GroupOutcomes>,
 }
 
-/// The outcomes of a group of rollouts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct GroupOutcomes {
     pub(crate) outcomes: Vec<f32>,
@@ -37,23 +35,19 @@ pub(crate) struct GroupOutcomes {
 // === impl Batch ===
 
 impl Batch {
-    /// Returns the batch with these anchor replies.
     pub(crate) fn held_at(self, anchors: Vec<Arc<AnchorReply>>) -> Self {
         Self { anchors, ..self }
     }
 
-    /// Returns the batch without anchor replies.
     pub(crate) fn without_anchors(self) -> Self {
         self.held_at(Vec::new())
     }
 
-    /// Returns the turns that an external teacher is asked about.
     pub(crate) fn to_be_scored(&self) -> impl Iterator<Item = &Arc<Turn>> {
         let scored = self.pushed().filter(|sample| sample.may_be_scored());
         scored.map(|scored| &scored.turn)
     }
 
-    /// Returns the batch with the external teacher's advantages for the ids of these turns.
     pub(crate) fn with_deltas(mut self, deltas: &BTreeMap<TurnId, Arc<[f32]>>) -> Self {
         for sample in &mut self.samples {
             let delta = deltas.get(&sample.id()).cloned();
@@ -64,7 +58,6 @@ impl Batch {
         self
     }
 
-    /// Returns whether there is nothing to train on.
     pub(crate) fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
@@ -74,12 +67,10 @@ impl Batch {
         (self.answered().count(), self.pushed().count())
     }
 
-    /// Returns the number of samples that earlier steps used as well.
     pub(crate) fn n_again(&self) -> usize {
         self.samples.iter().filter(|s| !s.is_fresh).count()
     }
 
-    /// Returns the id of every turn that the step uses, each once.
     pub(crate) fn turns(&self) -> BTreeMap<TurnId, &Turn> {
         let own = self.samples.iter().map(|sample| &sample.turn);
         let all = own.chain(&self.counted);
@@ -91,7 +82,6 @@ impl Batch {
         !self.groups.is_empty()
     }
 
-    /// Returns the outcome of every rollout of its groups.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = f32> {
         let groups = self.groups.iter();
         groups.flat_map(|group| group.outcomes.iter().copied())
@@ -113,7 +103,6 @@ impl Batch {
         )
     }
 
-    /// Returns the scores of its turns.
     pub(crate) fn scores(&self) -> BTreeMap<TurnId, Score> {
         let turns = self.turns().into_iter();
         turns
@@ -121,12 +110,10 @@ impl Batch {
             .collect()
     }
 
-    /// Returns the batch without these turns.
     pub(crate) fn without(&self, turns: &[TurnId]) -> Self {
         self.filtered(|id| !turns.contains(&id))
     }
 
-    /// Returns whether it has a single sample, and so cannot be halved.
     pub(crate) fn is_one_sample(&self) -> bool {
         self.samples.len() <= 1
     }
@@ -139,12 +126,10 @@ impl Batch {
         [of(first), of(second)]
     }
 
-    /// Returns the samples that the teacher answered.
     pub(crate) fn answered(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(|sample| sample.target.is_some())
     }
 
-    /// Returns the samples whose own ids have advantages.
     pub(crate) fn pushed(&self) -> impl Iterator<Item = &Sample> + Clone {
         self.samples.iter().filter(|sample| sample.push.is_some())
     }
@@ -162,7 +147,6 @@ impl Batch {
     }
 }
 
-/// The largest number of rollouts in a step that somebody asked for.
 pub(crate) const MOST_ROLLOUTS: usize = 512;
 
 /// `rl.rollouts.advantage`.
@@ -175,7 +159,6 @@ pub enum AdvantageForm {
     Step,
 }
 
-/// A group whose rollouts are all closed.
 #[derive(Debug, Clone)]
 pub(crate) struct RolloutGroup {
     /// The rollouts that have an outcome, in the order in which they were opened.
@@ -184,20 +167,17 @@ pub(crate) struct RolloutGroup {
     pub(crate) steps: Vec<RolloutStep>,
 }
 
-/// A turn of a rollout.
 #[derive(Debug, Clone)]
 pub(crate) struct RolloutStep {
     pub(crate) turn: Arc<Turn>,
     pub(crate) mark: RolloutMark,
     /// Its number in its rollout, from 0.
     pub(crate) step: usize,
-    /// The outcome of its rollout,
     pub(crate) outcome: f32,
-    /// and the same with the reward of this step, if one was given.
+    /// The outcome, with the reward of this step if one was given.
     pub(crate) reward: f32,
 }
 
-/// The advantage of one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StepAdvantage {
     /// The same at each id.
@@ -206,10 +186,8 @@ pub(crate) enum StepAdvantage {
     ById(Arc<[f32]>),
 }
 
-/// The advantage of each turn.
 pub(crate) type StepAdvantages = BTreeMap<TurnId, StepAdvantage>;
 
-/// Takes whole groups, the oldest first, until there are `limit` rollouts.
 pub(crate) fn first_groups(groups: Vec<RolloutGroup>, limit: usize) -> Vec<RolloutGroup> {
     let mut n = 0;
     let fits = |group: &RolloutGroup| {
@@ -272,7 +250,6 @@ fn has_step_rewards(rollout: &Rollout) -> bool {
     matches!(&rollout.state, RolloutState::Scored { steps, .. } if !steps.is_empty())
 }
 
-/// Returns the number of ids of each rollout's turns.
 fn ids_of_rollouts<'a>(groups: &[&'a RolloutGroup]) -> BTreeMap<&'a RolloutId, usize> {
     let mut n_ids = BTreeMap::new();
     for step in groups.iter().flat_map(|group| &group.steps) {
@@ -285,12 +262,10 @@ fn ids_of_rollouts<'a>(groups: &[&'a RolloutGroup]) -> BTreeMap<&'a RolloutId, u
 // === impl RolloutGroup ===
 
 impl RolloutGroup {
-    /// Returns the number of rollouts with an outcome.
     pub(crate) fn n_rollouts(&self) -> usize {
         self.rollouts.len()
     }
 
-    /// Returns when its last turn ended, in Unix milliseconds.
     pub(crate) fn ended_ms(&self) -> Option<u64> {
         self.steps.iter().map(|step| step.turn.meta.ended_ms).max()
     }

@@ -104,7 +104,6 @@ fn shifted(prompt: &[u32], reply: &[u32]) -> (Vec<u32>, Vec<u32>) {
     (all[..n].to_vec(), all.get(1..).unwrap_or_default().to_vec())
 }
 
-/// Returns 0 for the prompt, then the reply's own values.
 fn on_reply(prompt: &[u32], reply: &[f32]) -> Vec<f32> {
     let mut values = vec![0.0; prompt.len().saturating_sub(1)];
     values.extend(reply);

@@ -39,12 +39,10 @@ pub(crate) fn turn(seq: u32, score: Score, n_ids: u32) -> Arc<Turn> {
     })
 }
 
-/// Returns a turn to which the teacher gave one reply of this many ids.
 pub(crate) fn answered(seq: u32, n_ids: u32) -> Sample {
     answered_by(seq, &[n_ids])
 }
 
-/// Returns a turn to which the teacher gave replies of these many ids.
 pub(crate) fn answered_by(seq: u32, replies: &[u32]) -> Sample {
     let replies = replies.iter().map(|n_ids| TargetReply {
         ids: (0..*n_ids).collect(),
@@ -57,18 +55,15 @@ pub(crate) fn answered_by(seq: u32, replies: &[u32]) -> Sample {
     Sample::answered(turn(seq, Score::Bad, 3), target.into(), Arc::default())
 }
 
-/// Returns a turn whose own ids have advantages.
 pub(crate) fn own(turn: Arc<Turn>) -> Sample {
     Sample::own(turn, Arc::default())
 }
 
-/// Returns a turn with one hint.
 pub(crate) fn hinted(seq: u32, score: Score, n_ids: u32) -> Sample {
     let prompt = vec![100 + seq, 1, 7, 8];
     Sample::own(turn(seq, score, n_ids), Arc::new(vec![prompt]))
 }
 
-/// Returns a closed rollout with this outcome and these step rewards; its group has four.
 pub(crate) fn rollout(group: &str, attempt: u32, outcome: f32, steps: &[f32]) -> Rollout {
     let id = RolloutId::new(u64::from(group.as_bytes()[0]), attempt);
     Rollout {
@@ -93,7 +88,6 @@ pub(crate) fn rollout(group: &str, attempt: u32, outcome: f32, steps: &[f32]) ->
     }
 }
 
-/// Returns a complete group: an outcome, step rewards and a number of ids for each turn of each rollout.
 pub(crate) fn rollout_group(group: &str, rollouts: &[(f32, &[f32], &[u32])]) -> RolloutGroup {
     let (mut closed, mut steps) = (Vec::new(), Vec::new());
     for (attempt, (outcome, rewards, n_ids)) in (0..).zip(rollouts) {

@@ -14,21 +14,17 @@ use super::datum;
 /// The greatest advantage: in a large batch a rare verdict is many standard deviations from the mean.
 pub(crate) const MAX_ADVANTAGE: f32 = 5.0;
 
-/// A judged turn of a batch, and what is known for training on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) turn: Arc<Turn>,
     /// The teacher's replies to its prompt; none where only its own ids are trained on.
     pub(crate) target: Option<Arc<Target>>,
-    /// The prompts with a hint, for a teacher that finds out how likely the turn's own ids are.
     pub(crate) hinted: HintedPrompts,
     /// Whether no step has had it: the verdict counts once.
     pub(crate) is_fresh: bool,
-    /// How its own ids are pushed; none where they are not.
     pub(crate) push: Option<Push>,
 }
 
-/// How the ids of a turn's own reply are pushed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Push {
     /// By its verdict; 0 where that pushes nothing.
@@ -36,11 +32,9 @@ pub(crate) struct Push {
     /// `[R]`: what an external teacher adds to the advantage of each id. None where there is no such teacher, or it was not
     /// asked.
     pub(crate) teacher_delta: Option<Arc<[f32]>>,
-    /// What is different for a turn of a rollout; none for others.
     pub(crate) rollout: Option<RolloutPush>,
 }
 
-/// How the ids of a turn of a rollout are pushed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RolloutPush {
     /// The weight of each id: 1 / (rollouts of the step · ids of the rollout).
@@ -61,20 +55,16 @@ pub(crate) struct AnchorReply {
     pub(crate) logprobs: Vec<Vec<f32>>,
 }
 
-/// What the teacher came to about an agent's turns, and whether it is to answer all of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Teaching<'a> {
     pub(crate) targets: &'a Targets,
-    /// The prompts that the teacher reads in place of the turns' own.
     pub(crate) hints: &'a Hints,
-    /// Whether wishes are in force that are to come into the weights.
     pub(crate) consolidates: bool,
 }
 
 // === impl Sample ===
 
 impl Sample {
-    /// A turn whose own ids are trained on.
     pub(crate) fn own(turn: Arc<Turn>, hinted: HintedPrompts) -> Self {
         Self {
             turn,
@@ -85,7 +75,6 @@ impl Sample {
         }
     }
 
-    /// A turn that the teacher answered.
     pub(crate) fn answered(turn: Arc<Turn>, target: Arc<Target>, hinted: HintedPrompts) -> Self {
         Self {
             target: Some(target),
@@ -93,7 +82,6 @@ impl Sample {
         }
     }
 
-    /// A turn that an earlier step trained on, to be trained on again.
     pub(crate) fn again(turn: Arc<Turn>, target: Arc<Target>) -> Self {
         Self {
             is_fresh: false,
@@ -199,7 +187,6 @@ impl ExcludeReason {
         Self::BeforeLesson,
     ];
 
-    /// Returns the text in the log and in the docs.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Side => "side turn",
@@ -258,7 +245,6 @@ impl Serialize for ExcludeReason {
 /// The number of turns whose targets are cached; others are drawn again, with the same seeds.
 const REMEMBERED: usize = 1_024;
 
-/// The teacher's replies to one prompt, which the student learns to give.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Target {
     /// The student's prompt: the conversation without what the teacher was told.
@@ -267,14 +253,12 @@ pub(crate) struct Target {
     pub(crate) replies: Vec<TargetReply>,
 }
 
-/// The longest reply that the student may give.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TargetReply {
     pub(crate) ids: Vec<u32>,
     pub(crate) form: Form,
 }
 
-/// The target of the student at each id of a reply.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Form {
     OneHot,
@@ -283,7 +267,6 @@ pub(crate) enum Form {
     TopK(Vec<Vec<(u32, f32)>>),
 }
 
-/// The teacher's result for one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Taught {
     Target(Arc<Target>),
@@ -306,7 +289,6 @@ struct KnownTarget {
     verdict: Said,
 }
 
-/// Returns what a verdict tells the teacher.
 type Said = Option<(Score, Option<String>)>;
 
 // === impl Target ===
@@ -324,7 +306,6 @@ impl Target {
         })
     }
 
-    /// Returns the number of ids of all replies.
     pub(crate) fn n_ids(&self) -> usize {
         self.replies.iter().map(|reply| reply.ids.len()).sum()
     }
@@ -333,7 +314,6 @@ impl Target {
 // === impl Targets ===
 
 impl Targets {
-    /// Returns whether the teacher has a result for a turn.
     pub(crate) fn knows(&self, turn: &Turn) -> bool {
         self.at_fault.contains_key(&turn.id) || self.taught(turn).is_some()
     }
@@ -347,7 +327,6 @@ impl Targets {
         }
     }
 
-    /// Returns why redo does not use a turn.
     pub(crate) fn declined(&self, turn: &Turn) -> Option<ExcludeReason> {
         let at_fault = self.at_fault.get(&turn.id).copied();
         at_fault.or_else(|| match self.taught(turn) {
@@ -356,7 +335,6 @@ impl Targets {
         })
     }
 
-    /// Returns how many turns redo does not use, by reason.
     pub(crate) fn n_declined(&self) -> BTreeMap<&'static str, usize> {
         let mut counts = BTreeMap::new();
         let of = self.of.values().filter_map(|known| match known.taught {
@@ -369,7 +347,6 @@ impl Targets {
         counts
     }
 
-    /// Returns the teacher's result, by the verdict that a turn has.
     pub(crate) fn put(&mut self, turn: &Turn, taught: Taught) {
         if self.of.len() >= REMEMBERED {
             self.of.pop_first();
@@ -378,12 +355,10 @@ impl Targets {
         self.of.insert(turn.id, KnownTarget { taught, verdict });
     }
 
-    /// Forgets results that depend on the current wishes.
     pub(crate) fn forget(&mut self) {
         self.of.clear();
     }
 
-    /// Records that redo does not use a turn.
     pub(crate) fn set_aside(&mut self, id: TurnId, why: ExcludeReason) {
         if self.at_fault.len() >= REMEMBERED {
             self.at_fault.pop_first();
@@ -402,13 +377,11 @@ fn words_for_teacher(turn: &Turn) -> Said {
     Some((score(turn)?, hint(turn).cloned()))
 }
 
-/// The number of turns whose prompts are cached; others are rendered again.
 const REMEMBERED_HINTS: usize = 256;
 
 /// The teacher's prompts, one for each hint; empty if nobody said what would have been better.
 pub(crate) type HintedPrompts = Arc<Vec<Vec<u32>>>;
 
-/// The teacher's prompts by turn, as long as its wishes do not change.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     of: BTreeMap<TurnId, KnownHints>,
@@ -424,7 +397,6 @@ struct KnownHints {
 // === impl Hints ===
 
 impl Hints {
-    /// Returns the teacher's prompts of a turn, or `None` while they are not known.
     pub(crate) fn told(&self, turn: &Turn) -> Option<HintedPrompts> {
         if !may_be_hinted(turn) {
             return Some(HintedPrompts::default());
@@ -546,7 +518,6 @@ pub(crate) fn hint(turn: &Turn) -> Option<&String> {
     verdict.hint.as_ref().or_else(of_judge)
 }
 
-/// Returns all hints; `of_owner` is the owner's hint if it is known from elsewhere.
 pub(crate) fn all_hints(turn: &Turn, of_owner: Option<String>) -> Vec<String> {
     let verdict = turn.verdict.iter();
     let of_judge = verdict
@@ -596,7 +567,6 @@ pub(crate) fn is_usable(tokens: &Tokens) -> bool {
         && tokens.logprobs.len() == tokens.ids.len()
 }
 
-/// The number of verdicts in the baseline.
 pub(crate) const MEMORY: usize = 100;
 /// The number of verdicts of 0 that are added to the mean, so that it is still near 0 after a few verdicts.
 const PRIOR: f32 = 10.0;
@@ -623,7 +593,6 @@ fn advantage(reward: f32, baseline: f32) -> f32 {
     (reward - baseline).clamp(-1.0, 1.0)
 }
 
-/// The mean rewards of an agent's recent turns, separately for turns with and without tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Baselines {
     pub(crate) tool: f32,
@@ -633,7 +602,6 @@ pub(crate) struct Baselines {
 // === impl Baselines ===
 
 impl Baselines {
-    /// Returns the advantage A of a turn, times the weight of its verdict.
     pub(crate) fn advantage(self, turn: &Turn) -> f32 {
         let Some(verdict) = &turn.verdict else {
             return 0.0;
@@ -651,7 +619,6 @@ impl Baselines {
 mod tests {
     use super::*;
 
-    /// This file names them all.
     const REASONS: &str = include_str!("types.rs");
     const DOCS: &str = include_str!("../../../../docs/training/excluded-turns.md");
 

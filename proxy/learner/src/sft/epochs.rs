@@ -24,20 +24,16 @@ use crate::{
     trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
-/// Hex digits of a lineage.
 const DIGITS: usize = 8;
 
-/// The line of checkpoints of one training.
 #[derive(Debug, Clone)]
 pub(super) struct EpochLine {
     agent: AgentId,
-    /// The checkpoint that the first epoch starts from; none is the base model.
     pub(super) from: Option<CheckpointName>,
     hash: String,
     lineage: String,
 }
 
-/// An epoch whose checkpoint is there.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MadeEpoch {
     pub(super) epoch: u64,
@@ -99,7 +95,6 @@ impl EpochLine {
         })
     }
 
-    /// The epochs among a server's checkpoints, in order.
     pub(super) fn made(&self, known: &[KnownCheckpoint]) -> Vec<MadeEpoch> {
         let own = known
             .iter()
@@ -176,7 +171,6 @@ pub(super) struct ReferenceLogprobs {
     held_out: Vec<PairLogprobs>,
 }
 
-/// The sequences of a batch with their weights.
 struct WeightedBatch {
     datums: Vec<Datum>,
     lines: Vec<usize>,
@@ -184,14 +178,12 @@ struct WeightedBatch {
     loss: Option<f64>,
 }
 
-/// The measurements of one optimiser step.
 struct TakenStep {
     loss: f64,
     n_tokens: usize,
     stepped: OptimStepReply,
 }
 
-/// Why a pass was not made.
 #[derive(Debug)]
 enum PassError {
     /// It may go another time.
@@ -199,7 +191,6 @@ enum PassError {
     Refused(SftError),
 }
 
-/// The epochs of a training at a training server.
 pub(super) struct FineTuning<'a, T> {
     pub runner: &'a StepRunner,
     pub run: RunHandle,
@@ -304,7 +295,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(())
     }
 
-    /// Puts the run where it stands after so many epochs.
     async fn put_after(&mut self, epochs: u64) -> Result<RunId, PassError> {
         let point = self.line.point(epochs)?;
         if let Some(id) = &self.run.id
@@ -317,7 +307,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(id)
     }
 
-    /// One epoch, with its checkpoint.
     async fn epoch(&mut self, epoch: u64) -> Result<MadeEpoch, PassError> {
         let began = Instant::now();
         let id = self.put_after(epoch - 1).await?;
@@ -359,7 +348,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(made)
     }
 
-    /// The steps of an epoch; what they measured, with the mean loss.
     async fn steps(&mut self, epoch: u64, id: &RunId) -> Result<Numbers, PassError> {
         let n_params = self.run.n_params;
         let mut numbers = Numbers::default();
@@ -393,7 +381,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(numbers)
     }
 
-    /// Takes a step on a batch, given as places in the rows.
     async fn step(
         &mut self,
         id: &RunId,
@@ -482,7 +469,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         })
     }
 
-    /// The loss on the rows that are held out, at the weights of a run; none where nothing is.
     async fn held_out_loss(&mut self, id: &RunId) -> Result<Option<f64>, StepFailure> {
         let plan = self.plan;
         if plan.held_out.is_empty() {
@@ -501,7 +487,6 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(Some(-sum / n.max(1) as f64))
     }
 
-    /// The log-probabilities of all pairs at the weights of a run.
     async fn score_pairs(&mut self, id: &RunId) -> Result<ReferenceLogprobs, StepFailure> {
         let plan = self.plan;
         let rows: Vec<&TokenRow> = plan.rows.iter().collect();
@@ -580,7 +565,6 @@ fn mean_loss(margins: &[PairMargin]) -> f64 {
     sum / margins.len().max(1) as f64
 }
 
-/// Ranges of at most this many ids; a longer sequence has one of its own.
 fn cut(lengths: &[usize], most: usize) -> Vec<Range<usize>> {
     let (mut calls, mut start, mut sum) = (Vec::new(), 0, 0);
     for (at, length) in lengths.iter().enumerate() {

@@ -49,7 +49,6 @@ pub(crate) async fn fine_tune(
     Ok(report)
 }
 
-/// Refuses what no file could mend.
 fn check(shared: &Shared, wanted: &SftWanted) -> Result<(), SftError> {
     let agent = &wanted.agent;
     if shared.config.mode_of(agent) == Mode::SkillsOnly {
@@ -143,7 +142,6 @@ async fn with(
     Ok(report)
 }
 
-/// Refuses what the training server has no call for.
 fn can_train(
     runner: &StepRunner,
     wanted: &SftWanted,
@@ -164,7 +162,6 @@ fn can_train(
     }
 }
 
-/// Reads and tokenises the files.
 async fn read(runner: &StepRunner, wanted: &SftWanted) -> Result<DataSet, SftError> {
     let mut hasher = blake3::Hasher::new();
     let rows = read_file(&wanted.file, &mut hasher).await?;
@@ -198,7 +195,6 @@ async fn read(runner: &StepRunner, wanted: &SftWanted) -> Result<DataSet, SftErr
     })
 }
 
-/// Reads the rows of a file, and adds its content to a hash.
 async fn read_file(file: &Path, hasher: &mut blake3::Hasher) -> Result<Vec<DataRow>, SftError> {
     let path = file.to_owned();
     let read = tokio::task::spawn_blocking(move || read_text(&path)).await;
@@ -226,7 +222,6 @@ fn read_text(file: &Path) -> Result<String, SftError> {
     fs::read_to_string(file).map_err(failed)
 }
 
-/// Where the training starts, with what is told of it.
 async fn start(
     context: &mut TrainingContext,
     runner: &StepRunner,
@@ -257,7 +252,6 @@ async fn start(
     Ok((line, planned))
 }
 
-/// The checkpoint of an adapter that was named.
 fn named(
     name: &str,
     known: Option<&[KnownCheckpoint]>,
@@ -301,7 +295,6 @@ fn report(wanted: &SftWanted, plan: &SftPlan, best: Option<&MadeEpoch>) -> SftRe
     }
 }
 
-/// Whether the agent is served with this adapter.
 async fn serves(
     shared: &Shared,
     wanted: &SftWanted,

@@ -43,12 +43,10 @@ pub(super) struct SftPlan {
     pub(super) rl: RlConfig,
 }
 
-/// The rows of a data set, as ids.
 #[derive(Debug)]
 pub(super) struct DataSet {
     pub(super) objective: Objective,
     pub(super) rows: Vec<TokenRow>,
-    /// The rows of the other file, if one was named.
     pub(super) held_out: Vec<TokenRow>,
     pub(super) hash: String,
 }
@@ -125,7 +123,6 @@ impl SftPlan {
         given.unwrap_or_else(|| self.rl.learning_rate.unwrap_or_else(by_size) * self.rate_share())
     }
 
-    /// The rate of a step, counted from 1 over all epochs.
     pub(super) fn rate(&self, step: u64, n_params: Option<f64>) -> f64 {
         let (warmup, n) = (self.rl.warmup_steps, self.n_steps());
         let rate = warmed_up(self.full_rate(n_params), step, warmup);
@@ -146,7 +143,6 @@ impl SftPlan {
         }
     }
 
-    /// The hash of all that decides what the checkpoints are, for a start.
     pub(super) fn hash(&self, agent: &str, from: Option<&CheckpointName>) -> String {
         let mut hasher = blake3::Hasher::new();
         let mut add = |part: &str| {
@@ -172,7 +168,6 @@ impl SftPlan {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// What is told of it, but for where it starts.
     pub(super) fn planned(&self, wanted: &SftWanted) -> SftPlanned {
         let sum = |rows: &[TokenRow]| rows.iter().map(TokenRow::n_tokens).sum::<usize>();
         let (n_tokens, n_held_out_tokens) = (sum(&self.rows), sum(&self.held_out));
@@ -220,7 +215,6 @@ fn n_held_out(n: usize, share: f64) -> usize {
     ((n as f64 * share).round() as usize).clamp(1, n - 1)
 }
 
-/// The numbers below `n` in an order that follows from a seed and a round.
 fn shuffled(n: usize, seed: u64, round: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut state = seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -242,7 +236,6 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What is minimised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Objective {
     /// The mean over all trained tokens of a batch.
@@ -258,7 +251,6 @@ pub(super) struct PairLogprobs {
     pub(super) rejected: f64,
 }
 
-/// Log-probabilities of pairs now, and where the training started.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PairMargin(f64);
 

@@ -80,7 +80,6 @@ impl From<LogError> for SftError {
     }
 }
 
-/// The roles that a message may have.
 const ROLES: [&str; 6] = [
     "system",
     "developer",
@@ -89,10 +88,8 @@ const ROLES: [&str; 6] = [
     "tool",
     "function",
 ];
-/// What a line has to be.
 const TAKEN: &str = "a chat {\"messages\": [..]} whose assistant's messages are trained, or a pair {\"prompt\", \"chosen\", \"rejected\"} or {\"input\", \"preferred_output\", \"non_preferred_output\"}";
 
-/// A line of a data set.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DataRow {
     /// From 1.
@@ -195,7 +192,6 @@ fn read_row(line: &str) -> Result<DataRow, String> {
     })
 }
 
-/// A chat, of whose messages at least one is trained.
 fn chat(messages: &Value, field: &str) -> Result<RowContent, String> {
     let mut messages = checked(messages, field)?;
     let mut trained = Vec::new();
@@ -232,7 +228,6 @@ fn chat(messages: &Value, field: &str) -> Result<RowContent, String> {
     Ok(RowContent::Chat { messages, trained })
 }
 
-/// TRL's preference format: with a prompt, or with the whole conversation in both.
 fn trl_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
     let prompt = match object.get("prompt") {
         None | Some(Value::Null) => Vec::new(),
@@ -242,7 +237,6 @@ fn trl_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
     pair(object, &prompt, ["chosen", "rejected"])
 }
 
-/// OpenAI's preference format.
 fn openai_pair(object: &Map<String, Value>) -> Result<RowContent, String> {
     let input = object.get("input").ok_or("input is missing")?;
     let messages = input.get("messages").ok_or("input.messages is missing")?;
@@ -262,7 +256,6 @@ fn pair(
     })
 }
 
-/// A conversation that ends with the assistant's message.
 fn reply_after(prompt: &[Value], reply: Option<&Value>, field: &str) -> Result<Vec<Value>, String> {
     let reply = match reply {
         None | Some(Value::Null) => return Err(format!("{field} is missing")),
@@ -300,7 +293,6 @@ fn reply_after(prompt: &[Value], reply: Option<&Value>, field: &str) -> Result<V
     Ok(whole)
 }
 
-/// A list of messages that each have a role and something in them.
 fn checked(messages: &Value, field: &str) -> Result<Vec<Value>, String> {
     let Value::Array(messages) = messages else {
         return Err(mismatch(field, messages, "a list of messages"));
@@ -349,7 +341,6 @@ fn kind_of(value: &Value) -> &'static str {
 // === impl RowContent ===
 
 impl RowContent {
-    /// The kind, in the plural.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Chat { .. } => "chats",
@@ -358,10 +349,8 @@ impl RowContent {
     }
 }
 
-/// Rows that are tokenised at once.
 const AT_ONCE: usize = 8;
 
-/// A row as ids.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TokenRow {
     pub(super) line: usize,
@@ -370,7 +359,6 @@ pub(super) struct TokenRow {
     pub(super) examples: Vec<TokenExample>,
 }
 
-/// A sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TokenExample {
     pub(super) ids: Vec<u32>,
@@ -378,7 +366,6 @@ pub(super) struct TokenExample {
     pub(super) trained: Vec<Range<usize>>,
 }
 
-/// Tokenises the rows of a file by the chat template of the model.
 pub(super) async fn token_rows(
     backend: &dyn TrainingBackend,
     file: &Path,
@@ -416,7 +403,6 @@ async fn token_row(
     Ok(TokenRow { line, examples })
 }
 
-/// One sequence, of which the last message is trained.
 async fn example(
     backend: &dyn TrainingBackend,
     file: &Path,
@@ -502,7 +488,6 @@ impl TokenExample {
         self.trained.iter().map(Range::len).sum()
     }
 
-    /// The positions that predict what is trained, ascending.
     pub(super) fn positions(&self) -> Vec<usize> {
         let trained = self.trained.iter();
         trained.flat_map(|ids| ids.start - 1..ids.end - 1).collect()
@@ -669,7 +654,6 @@ mod tests {
         }
     }
 
-    /// The same with one range.
     fn with_one(ids: &[u32], trained: Range<usize>) -> TokenExample {
         example(ids, std::slice::from_ref(&trained))
     }

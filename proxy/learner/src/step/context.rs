@@ -30,27 +30,21 @@ use crate::{
 /// How long a server is left alone that fails at whatever the teacher is asked: steps of what is there go on meanwhile.
 const TEACHER_REST: Duration = Duration::from_secs(60);
 
-/// What an owner can do whose training server cannot do what the teacher needs.
 const WITHOUT_TEACHER: &str = ". Set rl.method to binary_rl, which learns from verdicts and needs no teacher (metaclaw config rl.method binary_rl), and restart";
 
-/// The training task's own state.
 #[derive(Debug)]
 pub(crate) struct TrainingContext {
     pub(crate) shared: Arc<Shared>,
     backend: Arc<dyn TrainingBackend>,
-    /// The same server, asked without training.
     pub(crate) policy: Arc<PolicyModel>,
     agents: BTreeMap<AgentId, AgentState>,
     pub(crate) gate: Gate,
-    /// The replay that the steps are of, if they are.
     pub(crate) replay: Option<Replayed>,
-    /// The pause of a teacher that failed at whatever it was asked.
     teacher_pause: Option<TeacherPause>,
     /// The pause after the training server refused to be used at all: its key, its account, or the model.
     rest: Option<RefusalPause>,
 }
 
-/// A pause in which the teacher is asked nothing.
 #[derive(Debug)]
 struct TeacherPause {
     until: Instant,
@@ -79,7 +73,6 @@ impl TrainingContext {
         }
     }
 
-    /// Gives back the runs that it has at the training server.
     pub(crate) async fn close(&mut self) {
         for state in self.agents.values_mut() {
             state.run.close(&*self.backend).await;
@@ -87,7 +80,6 @@ impl TrainingContext {
         self.policy.close().await;
     }
 
-    /// What is remembered of an agent.
     pub(crate) fn agent(&mut self, agent: &AgentId) -> &mut AgentState {
         self.agents.entry(agent.clone()).or_default()
     }
@@ -104,7 +96,6 @@ impl TrainingContext {
         Ok(self.site_with(runner, agent))
     }
 
-    /// The same with a trainer that has been asked what it can do.
     pub(crate) fn site_with<'a>(
         &'a mut self,
         runner: StepRunner,
@@ -186,7 +177,6 @@ impl TrainingContext {
         })
     }
 
-    /// Has the training server asked again at once though it refused: its owner asks for a step.
     pub(crate) fn ask_at_once(&mut self) {
         if let Some(rest) = &mut self.rest {
             rest.end();
@@ -254,7 +244,6 @@ impl TrainingContext {
         }
     }
 
-    /// The training server refuses to be used.
     fn refuses(&self, why: String, until_ms: u64) -> TrainError {
         self.shared.status.waits_for(Phase::Refused {
             why: why.clone(),
@@ -263,7 +252,6 @@ impl TrainingContext {
         TrainError::NoTrainer { why }
     }
 
-    /// No turn can be put to the teacher for now.
     pub(crate) fn no_teacher(&mut self, error: &BackendError) -> TrainError {
         if error.is_unreachable() {
             return self.shared.no_trainer(error);
@@ -296,7 +284,6 @@ impl TrainingContext {
         TrainError::NoTeacher { why }
     }
 
-    /// The function of `rl.advantages` cannot be used for now: it is left alone for a while.
     pub(crate) fn no_advantages(&mut self, why: String) -> TrainError {
         tracing::warn!(why, "rollouts wait for the function of rl.advantages");
         let shown = format!("the function of rl.advantages gives no advantages: {why}");
@@ -377,22 +364,17 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
 #[derive(Debug, Default)]
 pub(crate) struct AgentState {
     pub(crate) run: RunHandle,
-    /// What its next step continues, and the shape that this was worked out for.
     pub(crate) resume: Option<(ResumePoint, Shape)>,
-    /// What it had to train on at the last look.
     pub(crate) seen: SeenTurns,
     pub(crate) teacher: TeacherMemory,
-    /// What an external teacher adds to the advantages of the next batch's ids.
     pub(crate) pulls: BTreeMap<TurnId, Arc<[f32]>>,
     /// Checkpoints that the server cannot use, or whose weights are no numbers.
     pub(crate) unfit: BTreeSet<CheckpointName>,
-    /// Failures to settle the step that an earlier process left open.
     pub(crate) n_unsettled: usize,
     pub(crate) verdicts: VerdictHistory,
     rest: Option<RefusalPause>,
 }
 
-/// What the steps of one agent are made with: the two stores, the gate, and what is remembered of the agent.
 pub(crate) struct StepSite<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) gate: &'a mut Gate,
@@ -403,26 +385,22 @@ pub(crate) struct StepSite<'a> {
     pub(crate) others_start: Vec<CheckpointName>,
 }
 
-/// A step in one of its states.
 pub(crate) struct TrainingStep<'a, S> {
     pub(super) site: StepSite<'a>,
     pub(super) state: S,
 }
 
-/// A pause in which what was refused is not asked for.
 #[derive(Debug)]
 pub(crate) struct RefusalPause {
     until: Instant,
     further: ExponentialBackoff,
     pub(crate) why: String,
-    /// `until`, in Unix milliseconds.
     pub(crate) until_ms: u64,
 }
 
 // === impl AgentState ===
 
 impl AgentState {
-    /// The training server refused a step: try again, but not at once.
     pub(crate) fn refused(&mut self, why: String, now_ms: u64) {
         self.rest = Some(RefusalPause::after(self.rest.take(), why, now_ms));
         // What was known may be what was wrong.
@@ -430,30 +408,25 @@ impl AgentState {
         self.run = RunHandle::default();
     }
 
-    /// Nothing goes on from this checkpoint any more.
     pub(crate) fn set_unfit(&mut self, checkpoint: CheckpointName) {
         self.unfit.insert(checkpoint);
         self.resume = None;
         self.run.at = None;
     }
 
-    /// The checkpoint that its next step starts from, where that is known.
     pub(crate) fn start(&self) -> Option<&CheckpointName> {
         self.resume.as_ref()?.0.checkpoint.as_ref()
     }
 
-    /// Whether the last step was refused as well.
     pub(crate) fn was_refused(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// A step was made.
     pub(crate) fn stepped(&mut self, point: ResumePoint, shape: Shape) {
         self.resume = Some((point, shape));
         self.rest = None;
     }
 
-    /// Why no step is tried for now.
     pub(crate) fn resting(&self) -> Option<&RefusalPause> {
         self.rest.as_ref().filter(|rest| !rest.is_over())
     }
@@ -462,13 +435,11 @@ impl AgentState {
 // === impl StepSite ===
 
 impl StepSite<'_> {
-    /// The agent's steps in the log.
     pub(crate) async fn steps(&self) -> Result<Vec<Step>, LogError> {
         let shared = self.shared;
         shared.steps(self.agent).await
     }
 
-    /// Notes in the log what a step came to.
     pub(crate) async fn finish(&self, n: u64, outcome: StepOutcome) -> Result<(), LogError> {
         let log = &self.shared.log;
         let finish = || log.finish_step(self.agent, n, outcome.clone());
@@ -591,28 +562,23 @@ impl RefusalPause {
         Instant::now() >= self.until
     }
 
-    /// Ends the pause now: its owner asks for what was refused.
     pub(crate) fn end(&mut self) {
         self.until = Instant::now();
     }
 }
 
-/// Where a step starts.
 #[derive(Debug)]
 pub(crate) struct StepStart {
     pub(crate) point: ResumePoint,
     pub(crate) shape: Shape,
     pub(crate) ancestry: Ancestry,
-    /// How often a step of this number was begun before.
     pub(crate) attempt: u32,
-    /// What the gate said of the agent's last steps.
     pub(crate) series: Series,
 }
 
 // === impl StepStart ===
 
 impl StepStart {
-    /// By the agent's steps in the log.
     fn at(point: ResumePoint, shape: Shape, steps: &[Step]) -> Self {
         let of_step =
             |step: &&Step| step.begun.lineage == point.lineage && step.begun.n == point.n + 1;

@@ -27,7 +27,6 @@ pub(crate) struct Plan {
     pub(crate) turns: Vec<TurnId>,
     /// Which use each of them is, from 1.
     pub(crate) uses: Vec<usize>,
-    /// `rl.reuse`.
     pub(crate) max_uses: usize,
     pub(crate) ancestors: Vec<Use>,
     pub(crate) groups: Vec<Group>,
@@ -41,17 +40,14 @@ pub(crate) struct Plan {
     /// Of the distilled samples, those that earlier steps had as well.
     pub(crate) n_again: usize,
     pub(crate) mean_reward: f32,
-    /// The share of good ones among them.
     pub(crate) success_rate: f32,
     pub(crate) stats: BatchStats,
     pub(crate) scores: BTreeMap<TurnId, Score>,
-    /// Steps that are taken on its batch: `rl.epochs`.
     pub(crate) epochs: u64,
     /// What the rate is multiplied with: below 1 after steps that the gate declined.
     pub(crate) rate_factor: f64,
 }
 
-/// Why a batch cannot become a step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     #[error(transparent)]
@@ -115,12 +111,10 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Its number in the lineage.
     pub(crate) fn n(&self) -> u64 {
         self.point.n + 1
     }
 
-    /// What the log writes down before the step begins.
     pub(crate) fn entry(&self) -> NewStep {
         NewStep {
             agent: self.agent.clone(),
@@ -136,7 +130,6 @@ impl Plan {
         }
     }
 
-    /// What its checkpoint says about itself.
     pub(crate) fn manifest(&self, numbers: Numbers, made: Provenance) -> CheckpointManifest {
         CheckpointManifest {
             agent: self.agent.clone(),
@@ -154,7 +147,6 @@ impl Plan {
         }
     }
 
-    /// What the attempts at it come to.
     pub(crate) fn candidate(&self, sha256: Option<String>) -> Candidate {
         Candidate {
             agent: self.agent.clone(),
@@ -168,7 +160,6 @@ impl Plan {
         }
     }
 
-    /// What the step after it continues.
     pub(crate) fn after(&self) -> ResumePoint {
         ResumePoint {
             lineage: self.point.lineage.clone(),
@@ -179,7 +170,6 @@ impl Plan {
         }
     }
 
-    /// The learning rate, for a model of that many parameters.
     pub(crate) fn rate(&self, rl: &RlConfig, n_params: Option<f64>) -> f64 {
         // A size that no one tells is taken for large: the careful end.
         let by_size = || rate_for_size(n_params.unwrap_or(f64::INFINITY));

@@ -102,7 +102,6 @@ pub struct TurnPreview {
     pub is_unanswered: bool,
 }
 
-/// What a step that is asked for now would have to take.
 #[derive(Debug, Default)]
 struct Prospect {
     batch: Batch,
@@ -234,7 +233,6 @@ impl Prospect {
         }))
     }
 
-    /// The step of chats.
     async fn of_chats(
         context: &mut TrainingContext,
         agent: &AgentId,
@@ -282,7 +280,6 @@ impl Prospect {
         })
     }
 
-    /// What of it is one turn's.
     async fn turn(
         &self,
         shared: &Shared,
@@ -344,7 +341,6 @@ impl From<Plan> for StepPreview {
 // === impl SamplePreview ===
 
 impl SamplePreview {
-    /// An example, without its positions.
     fn new(group: &Group, example: &Example) -> Self {
         let given = given(example);
         let counts = |row: &&[f32]| row.iter().any(|value| *value != 0.0);
@@ -364,7 +360,6 @@ impl SamplePreview {
     }
 }
 
-/// Returns the turns that a step with this batch would exclude, and why.
 fn spends(found: &[(TurnId, ExcludeReason)], batch: &Batch) -> Vec<SpentTurn> {
     let spent = found.iter().chain(&batch.spent);
     let spent = spent.map(|(turn, why)| SpentTurn {
@@ -374,7 +369,6 @@ fn spends(found: &[(TurnId, ExcludeReason)], batch: &Batch) -> Vec<SpentTurn> {
     spent.collect()
 }
 
-/// Every position of an example.
 fn tokens(example: &Example) -> Vec<TokenPreview> {
     let parts = example.datum.parts();
     let width = width(example);
@@ -394,7 +388,6 @@ fn tokens(example: &Example) -> Vec<TokenPreview> {
     rows.enumerate().map(position).collect()
 }
 
-/// Returns the weights or advantages of an example, one for each id.
 fn given(example: &Example) -> &[f32] {
     let parts = example.datum.parts();
     match (&parts.advantages, &parts.weights) {
@@ -408,7 +401,6 @@ fn rows<'a>(values: &'a [f32], example: &Example) -> impl Iterator<Item = &'a [f
     values.chunks(width(example))
 }
 
-/// Ids at each position.
 fn width(example: &Example) -> usize {
     let parts = example.datum.parts();
     let n = parts.model_input_tokens.len().max(1);

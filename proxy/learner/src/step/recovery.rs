@@ -26,7 +26,6 @@ use crate::{
 /// Failures to settle a step that may pass, before it counts as not made.
 const MOST_FAILURES: usize = 5;
 
-/// The settling of one step that was left open.
 struct Recovery<'a> {
     site: StepSite<'a>,
     step: &'a Step,
@@ -60,7 +59,6 @@ pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, Train
     Ok(all)
 }
 
-/// Whether a checkpoint is that of a step.
 fn is_of(known: &KnownCheckpoint, step: &Step) -> bool {
     let (manifest, begun) = (&known.manifest, &step.begun);
     manifest.agent == begun.agent
@@ -72,7 +70,6 @@ fn is_of(known: &KnownCheckpoint, step: &Step) -> bool {
 // === impl Recovery ===
 
 impl Recovery<'_> {
-    /// Whether it is settled now.
     async fn settle(mut self, made: Option<&KnownCheckpoint>) -> Result<bool, LogError> {
         let agent = self.site.agent;
         let Some(made) = made else {
@@ -119,7 +116,6 @@ impl Recovery<'_> {
         Ok(true)
     }
 
-    /// Sees that the checkpoint's adapter can be served.
     async fn adopt(&mut self, made: &KnownCheckpoint) -> Result<Candidate, StepFailure> {
         // An adapter has the name of its checkpoint.
         let adapter = AdapterName::from(&made.name);

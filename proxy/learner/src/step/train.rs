@@ -34,7 +34,6 @@ use crate::{
     trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
-/// A checkpoint that an attempt made or found, with its saved adapter.
 #[derive(Debug)]
 pub(crate) struct Trained {
     pub(crate) numbers: Numbers,
@@ -52,7 +51,6 @@ pub(crate) struct Attempt<'a> {
     pub(crate) plan: &'a Plan,
 }
 
-/// What the passes so far measured.
 #[derive(Debug, Default)]
 struct PassSums {
     loss: f64,
@@ -74,7 +72,6 @@ struct DriftSums {
 // === impl Attempt ===
 
 impl Attempt<'_> {
-    /// Trains on all examples and saves checkpoint and adapter.
     pub(crate) async fn train(&mut self, calls: &[MicroBatch]) -> Result<Trained, StepFailure> {
         let plan = self.plan;
         let standing = self.run.at.take().is_some_and(|at| at == plan.point);
@@ -104,7 +101,6 @@ impl Attempt<'_> {
         Ok(Trained { numbers, sha256 })
     }
 
-    /// The step's checkpoint, if an earlier attempt made it.
     async fn find(&mut self) -> Result<Option<KnownCheckpoint>, StepFailure> {
         if !self.runner.capabilities.manifests {
             return Ok(None);
@@ -133,7 +129,6 @@ impl Attempt<'_> {
         Ok(numbers)
     }
 
-    /// Adds up the gradients of every call.
     async fn pass_all(
         &mut self,
         id: &RunId,
@@ -181,7 +176,6 @@ impl Attempt<'_> {
         seen(self.run, stage, done)
     }
 
-    /// Takes one step along the gradients.
     async fn take_step(&mut self, id: &RunId, sums: PassSums) -> Result<Numbers, StepFailure> {
         let request = self.step_request(id);
         let learning_rate = request.learning_rate;
@@ -276,7 +270,6 @@ impl StepRunner {
 // === impl PassSums ===
 
 impl PassSums {
-    /// Adds a call of one method.
     fn add(
         &mut self,
         method: &str,
@@ -298,7 +291,6 @@ impl PassSums {
         }
     }
 
-    /// What the step measured, once the optimiser has stepped.
     fn numbers(self, stepped: &OptimStepReply, learning_rate: f64) -> Numbers {
         let DriftSums { n, sum, absolute } = self.drift;
         let drift = Drift {
@@ -411,14 +403,12 @@ impl MicroBatch {
         examples.unwrap_or_default()
     }
 
-    /// Returns its examples, so that their weights can be computed.
     pub(crate) fn examples_mut<'a>(&self, groups: &'a mut [Group]) -> &'a mut [Example] {
         let group = groups.get_mut(self.group);
         let examples = group.and_then(|group| group.examples.get_mut(self.range.clone()));
         examples.unwrap_or_default()
     }
 
-    /// Returns the turns of its example `at`.
     pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
         self.examples(groups).get(at).map(|e| e.turns.clone())
     }
@@ -427,14 +417,12 @@ impl MicroBatch {
 /// Failures of passes before a sequence is doubted.
 const STRIKES: usize = 2;
 
-/// Why there is no candidate.
 #[derive(Debug)]
 pub(crate) struct StepRefusal {
     pub(crate) blame: Blame,
     pub(crate) why: String,
 }
 
-/// Who is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Blame {
     /// The sample of these turns, and why they are set aside.
@@ -464,7 +452,6 @@ struct Suspect {
     said: String,
 }
 
-/// The failures of one step so far.
 #[derive(Debug, Default)]
 struct FailurePolicy {
     patience: Patience,
@@ -509,7 +496,6 @@ pub(crate) async fn make(
 // === impl Suspect ===
 
 impl Suspect {
-    /// The refusal of a step whose suspect is at fault.
     fn refusal(&self) -> StepRefusal {
         StepRefusal {
             blame: Blame::Sample {
@@ -616,7 +602,6 @@ impl FailurePolicy {
     }
 }
 
-/// Why a datum that the server names is set aside.
 fn refusal(error: &BackendError) -> ExcludeReason {
     match error.code() {
         Some(ErrorCode::OutOfMemory) => ExcludeReason::TooLong,

@@ -35,7 +35,6 @@ use crate::{
     status::{Phase, StepReport},
 };
 
-/// What became of a batch.
 #[derive(Debug)]
 pub(crate) enum StepEnd {
     Made(Box<StepReport>),
@@ -59,7 +58,6 @@ struct Released {
     refusal: StepRefusal,
 }
 
-/// A batch that cannot become a step, with its reason.
 enum NotPlanned {
     /// The turns are excluded.
     SetAside(Vec<TurnId>, ExcludeReason),
@@ -169,7 +167,6 @@ impl<'a> TrainingStep<'a, Planned> {
 // === impl TrainingStep<Taken> ===
 
 impl<'a> TrainingStep<'a, Taken> {
-    /// Has the trainer make the checkpoint; and what that measured.
     async fn make(self) -> Result<(TrainingStep<'a, Made>, Numbers), TrainingStep<'a, Released>> {
         let Self { site, state } = self;
         let Taken(plan) = state;
@@ -200,7 +197,6 @@ impl<'a> TrainingStep<'a, Taken> {
 // === impl TrainingStep<Released> ===
 
 impl TrainingStep<'_, Released> {
-    /// Gives the turns back, but for those that are at fault.
     async fn end(self) -> Result<StepEnd, TrainError> {
         let Self { mut site, state } = self;
         let Released { plan, refusal } = state;
@@ -316,13 +312,11 @@ async fn announce(site: &StepSite<'_>, report: &StepReport) {
 /// The step's checkpoint is there, and nobody is served by its adapter yet.
 pub(crate) struct Made(pub(crate) Candidate);
 
-/// The gate has looked at the step's adapter.
 pub(crate) struct Gated {
     candidate: Candidate,
     verdict: GateVerdict,
 }
 
-/// What the gate says of a candidate.
 enum GateVerdict {
     /// An earlier process promoted it, and ended before the log said that its turns are trained.
     ServesAlready,
@@ -331,7 +325,6 @@ enum GateVerdict {
     Untested(String),
 }
 
-/// How a step ended whose checkpoint is there.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PromotionOutcome {
     /// Its adapter serves; without a report where it was promoted before an earlier process ended.

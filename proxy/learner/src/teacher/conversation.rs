@@ -48,7 +48,6 @@ impl TeacherConversation {
         self.messages.iter().cloned().map(Value::Object).collect()
     }
 
-    /// Adds a paragraph after the owner's last words.
     pub(crate) fn told(&self, line: &str) -> Vec<Value> {
         self.with_owner(|message| append(message, line))
     }
@@ -86,7 +85,6 @@ fn is_system(message: &Message) -> bool {
     message.role() == Role::System
 }
 
-/// Returns what was added to the system text, without the wishes at its end.
 fn skills_block(turn: &Turn) -> Option<&str> {
     let served = &turn.served;
     let block = served.system_block.as_deref()?;
@@ -101,7 +99,6 @@ fn message(role: &str, text: &str) -> Map<String, Value> {
     Message::new(role, text).as_map().clone()
 }
 
-/// Adds a text to a message, by the form of its content.
 fn append(message: &mut Map<String, Value>, text: &str) {
     match message.get_mut("content") {
         Some(Value::String(said)) if !said.is_empty() => {

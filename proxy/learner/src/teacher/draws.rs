@@ -23,7 +23,6 @@ use crate::{
     shared::Shared,
 };
 
-/// Why the teacher has not answered a turn, which waits.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TeachError {
     /// No turn can be sent.
@@ -43,7 +42,6 @@ const FOLLOWERS: usize = 8;
 /// A longer complaint is a text to work on.
 const MOST_WORDS: usize = 60;
 
-/// What came after a turn.
 #[derive(Debug, Default)]
 pub(crate) struct After {
     /// What would have been better, in the owner's words if they are known.
@@ -104,7 +102,6 @@ fn is_of_same_base(one: &Turn, other: &Turn) -> bool {
 /// is no answer.
 const OTHERS: &str = include_str!("others.txt");
 
-/// Returns the standing wishes and what was said about this turn, or `None` if there is neither.
 pub(super) fn line(wishes: Option<&str>, hint: Option<&str>) -> Option<String> {
     let wishes = wishes.unwrap_or_default().trim();
     // A complaint also becomes a wish; if it were said twice, it would have too much weight.
@@ -162,7 +159,6 @@ pub(super) struct TeacherReply {
     pub(super) is_teachers: bool,
 }
 
-/// The replies to one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TeacherAnswers {
     pub(super) prompt: Vec<u32>,
@@ -180,7 +176,6 @@ pub(super) struct Draws<'a> {
 // === impl Draws ===
 
 impl Draws<'_> {
-    /// The replies to a turn; or why it has none.
     pub(super) async fn answer(
         self,
         turn: &Turn,
@@ -283,7 +278,6 @@ impl Draws<'_> {
     }
 }
 
-/// As many as the client allowed, up to a bound.
 pub(crate) fn max_tokens(turn: &Turn) -> u32 {
     let params = &turn.request.params;
     let most = ["max_completion_tokens", "max_tokens"]
@@ -322,7 +316,6 @@ impl TeacherReply {
         reply.filter(|_| is_long && !goes_round)
     }
 
-    /// The session's own reply that was accepted in the end.
     fn accepted(turn: Turn) -> Option<Self> {
         let text = turn.reply.as_ref()?.text().into_owned();
         Self::whole(turn.tokens?.ids, text, false)

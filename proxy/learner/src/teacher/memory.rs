@@ -27,14 +27,12 @@ use crate::{
     shared::Shared,
 };
 
-/// The pause after a judge did not answer.
 const JUDGE_REST: Duration = Duration::from_secs(60);
 
 /// The teacher's results for an agent. All of them can be computed again, because the same turns have the same seeds.
 #[derive(Debug, Default)]
 pub(crate) struct TeacherMemory {
     pub(crate) targets: Targets,
-    /// The prompt of each turn whose own reply the teacher rates.
     pub(crate) hints: Hints,
     pub(super) anchors: Anchors,
     /// The wishes that the teacher is told, without what was said about single turns.
@@ -47,7 +45,6 @@ pub(crate) struct TeacherMemory {
     rest: Option<Instant>,
 }
 
-/// The replies to a turn, with its verdict at that time.
 #[derive(Debug)]
 pub(crate) struct DrawnAnswers {
     id: TurnId,
@@ -82,7 +79,6 @@ impl TeacherMemory {
         }
     }
 
-    /// Returns what is needed to collect samples.
     pub(crate) fn teaching(&self, rl: &RlConfig) -> Teaching<'_> {
         Teaching {
             targets: &self.targets,
@@ -108,7 +104,6 @@ impl TeacherMemory {
         self.wishes.as_deref()
     }
 
-    /// The judge did not answer.
     pub(crate) fn rests(&mut self) {
         self.rest = Some(Instant::now() + JUDGE_REST);
     }
@@ -130,7 +125,6 @@ impl TeacherMemory {
         self.drawn.insert(drawn.id, drawn);
     }
 
-    /// The turn was deleted.
     pub(super) fn forget(&mut self, id: TurnId) {
         self.drawn.remove(&id);
         self.n_failures.remove(&id);
@@ -153,12 +147,10 @@ impl TeacherMemory {
         self.rest = None;
     }
 
-    /// Counts how often a call about a turn failed.
     pub(crate) fn n_failures(&self, id: TurnId) -> usize {
         self.n_failures.get(&id).copied().unwrap_or(0)
     }
 
-    /// Records that a call about a turn failed; returns how often that happened.
     pub(super) fn failed(&mut self, id: TurnId) -> usize {
         let n = self.n_failures.entry(id).or_default();
         *n += 1;
@@ -321,12 +313,10 @@ fn first(mut hints: Vec<String>) -> Vec<String> {
 
 /// Calls about one turn that fail while the server answers something else, before it is not redo's.
 const MOST_FAILURES: usize = 3;
-/// Any server can be asked this.
 const HARMLESS: &str = "What is the capital of France?";
 /// An answer to be scored: any id is one.
 const REPLY: &[u32] = &[0];
 
-/// Who is at fault.
 #[derive(Debug)]
 enum Fault {
     /// The turn is not redo's, and why.
@@ -359,7 +349,6 @@ pub(super) async fn at_fault(
     }
 }
 
-/// Who is at fault that a call about a turn failed so.
 async fn fault(
     policy: &PolicyModel,
     rl: &RlConfig,
@@ -389,7 +378,6 @@ async fn fault(
     Fault::Doubtful(error)
 }
 
-/// The calls that a turn's teaching makes, with next to nothing to do.
 async fn ask_harmless(policy: &PolicyModel, rl: &RlConfig) -> Result<(), BackendError> {
     let message = json!({"role": "user", "content": HARMLESS});
     let prompt = &policy.render(vec![message], None).await?;

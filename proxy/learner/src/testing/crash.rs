@@ -33,7 +33,6 @@ pub(crate) fn ends() {
     PROCESS.set(None);
 }
 
-/// Returns how many moments the process has had.
 pub(crate) fn n_moments() -> usize {
     PROCESS.with_borrow(|process| process.as_ref().map_or(0, |process| process.n_moments))
 }

@@ -14,7 +14,6 @@ thread_local! {
     static CHANGES: watch::Sender<u64> = watch::Sender::new(0);
 }
 
-/// A task has done something.
 pub(crate) fn made() {
     CHANGES.with(|changes| changes.send_modify(|n| *n += 1));
 }
@@ -32,7 +31,6 @@ pub(crate) async fn found<T>(look: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
-/// The same, or none after [`PATIENCE`].
 pub(crate) async fn found_in_time<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
     tokio::time::timeout(PATIENCE, found(look)).await.ok()
 }

@@ -5,7 +5,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{learner::Learner, shared::Parts};
 
-/// A learner whose tasks run until [`Running::stop`].
 pub(crate) struct Running {
     pub(crate) learner: Learner,
     pub(crate) cancel: CancellationToken,
@@ -25,7 +24,6 @@ impl Running {
         }
     }
 
-    /// Ends the tasks, and closes the log.
     pub(crate) async fn stop(self) {
         self.cancel.cancel();
         self.tasks.close();

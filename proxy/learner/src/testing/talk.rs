@@ -13,7 +13,6 @@ use super::{
 };
 use crate::sample::POLICY_UPSTREAM;
 
-/// One thing that the owner said, and the reply.
 #[derive(Debug, Clone)]
 pub(crate) struct Said {
     pub(crate) owner: String,
@@ -40,13 +39,11 @@ pub(crate) fn corrected_talk(number: u32) -> Vec<Said> {
     ]
 }
 
-/// Writes a conversation into the log, turn by turn, and lets the trainer remember what it sampled.
 pub(crate) async fn append(log: &TurnLog, world: &World, session: &str, talk: &[Said]) {
     let agent = AgentId::default_agent();
     append_for(&agent, log, world, session, talk).await;
 }
 
-/// The same of an agent's conversation.
 pub(crate) async fn append_for(
     agent: &AgentId,
     log: &TurnLog,
@@ -62,7 +59,6 @@ pub(crate) async fn append_for(
     append_of(&author, log, world, session, talk).await;
 }
 
-/// The same of a rollout, which this adapter replied in.
 pub(crate) async fn append_rollout(
     rollout: &Rollout,
     adapter: Option<&str>,
@@ -79,7 +75,6 @@ pub(crate) async fn append_rollout(
     append_of(&author, log, world, session.as_str(), talk).await;
 }
 
-/// The same of a conversation that this adapter replied in.
 pub(crate) async fn append_by(
     adapter: &str,
     log: &TurnLog,
@@ -95,12 +90,9 @@ pub(crate) async fn append_by(
     append_of(&author, log, world, session, talk).await;
 }
 
-/// Who answers in a conversation.
 struct Author {
     agent: AgentId,
-    /// None is the base model.
     adapter: Option<String>,
-    /// The rollout that it is of, if it is of one.
     rollout: Option<RolloutMark>,
 }
 
@@ -123,7 +115,6 @@ async fn append_of(author: &Author, log: &TurnLog, world: &World, session: &str,
     }
 }
 
-/// A judged turn that was asked this, as the log gives it.
 pub(crate) fn judged_turn(messages: Vec<Message>) -> Turn {
     let NewTurn {
         agent,
@@ -155,7 +146,6 @@ pub(crate) fn judged_turn(messages: Vec<Message>) -> Turn {
     }
 }
 
-/// A turn of the default agent.
 pub(crate) fn new_turn(
     session: &str,
     reply_id: &str,
@@ -203,13 +193,11 @@ fn turn_of(
     }
 }
 
-/// The same behind a first id by which a test knows it again.
 fn with_mark(mut sampled: Sampled, mark: u32) -> Sampled {
     sampled.prompt_ids.insert(0, mark);
     sampled
 }
 
-/// What the trainer sampled as the answer to these messages.
 pub(crate) fn sampled(id: &str, messages: &[Message], reply: &str) -> Sampled {
     let mut ids = ids_of(reply);
     ids.push(END);
@@ -227,7 +215,6 @@ pub(crate) fn sampled(id: &str, messages: &[Message], reply: &str) -> Sampled {
     }
 }
 
-/// A whole main turn of its own, as the log would give it: what was asked is new in it.
 pub(crate) fn turn_with(owner: &str, reply: &str) -> Turn {
     Turn {
         reply: Some(Message::assistant(reply)),

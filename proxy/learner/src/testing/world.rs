@@ -31,7 +31,6 @@ use self::{
 };
 use super::crash;
 
-/// A training server in memory.
 #[derive(Debug, Clone)]
 pub(crate) struct World(Arc<Mutex<Inner>>);
 
@@ -51,24 +50,20 @@ impl World {
         inner.failures.insert(at, failure);
     }
 
-    /// Makes every pass fail that contains the datum of this mark.
     pub(crate) fn poison(&self, mark: u32, poison: Poison) {
         self.inner().poison.insert(mark, poison);
     }
 
-    /// Damages the checkpoints whose names end with this text, permanently.
     pub(crate) fn damage(&self, end: &str, damage: Damage) {
         self.inner().damaged.insert(end.to_owned(), damage);
     }
 
-    /// Switches to another base model.
     pub(crate) fn set_base(&self, name: &str, fingerprint: &str) {
         let mut inner = self.inner();
         inner.base = (name.to_owned(), fingerprint.to_owned());
         inner.restart();
     }
 
-    /// Refuses ranks above this one from now on.
     pub(crate) fn set_max_rank(&self, max: u32) {
         self.inner().max_rank = max;
     }
@@ -87,12 +82,10 @@ impl World {
         inner.unscored.extend(failures.iter().copied().map(Some));
     }
 
-    /// Returns the largest number of replies that were drawn at once.
     pub(crate) fn most_streams(&self) -> i64 {
         self.inner().streams.1
     }
 
-    /// Sets whether the server has the call that scores replies.
     pub(crate) fn set_scores(&self, scores: bool) {
         self.inner().scores = scores;
     }
@@ -102,17 +95,14 @@ impl World {
         self.inner().lacks_scores = true;
     }
 
-    /// Returns the prompts that single replies were drawn for, in order.
     pub(crate) fn prompts(&self) -> Vec<String> {
         self.inner().prompts.clone()
     }
 
-    /// Returns how often replies were scored since there is an adapter to test.
     pub(crate) fn n_forward(&self) -> usize {
         self.inner().n_forward
     }
 
-    /// Sets whether the server can be reached.
     pub(crate) fn set_away(&self, is_away: bool) {
         self.inner().presence = if is_away {
             Presence::Away
@@ -131,43 +121,35 @@ impl World {
         self.inner().presence == Presence::Away
     }
 
-    /// Sets whether the health check fails, and how.
     pub(crate) fn fail_health(&self, failure: Option<Failure>) {
         self.inner().health_failure = failure;
     }
 
-    /// Returns the number of health checks.
     pub(crate) fn n_health(&self) -> usize {
         self.inner().n_health
     }
 
-    /// Returns the number of health checks and calls of steps.
     pub(crate) fn n_asked(&self) -> usize {
         let inner = self.inner();
         inner.n_health + inner.n_calls
     }
 
-    /// Sets whether calls about text fail, and how.
     pub(crate) fn fail_text(&self, failure: Option<Failure>) {
         self.inner().text_failure = failure.map(|failure| (String::new(), failure));
     }
 
-    /// Sets whether adapters can be loaded into memory.
     pub(crate) fn fail_loads(&self, failure: Option<Failure>) {
         self.inner().load_failure = failure;
     }
 
-    /// Returns how many adapters could not be loaded into memory.
     pub(crate) fn n_failed_loads(&self) -> usize {
         self.inner().n_failed_loads
     }
 
-    /// Limits the failures to calls whose content has this text.
     pub(crate) fn fail_text_with(&self, part: &str, failure: Failure) {
         self.inner().text_failure = Some((part.to_owned(), failure));
     }
 
-    /// Sets the base model's answers to requests for several replies.
     pub(crate) fn set_answers(&self, answers: Answers) {
         self.inner().answers = answers;
     }
@@ -184,29 +166,24 @@ impl World {
         draws
     }
 
-    /// Returns the draws, by prompt, and the passes, by marks, in order.
     pub(crate) fn events(&self) -> Vec<String> {
         self.inner().events.clone()
     }
 
-    /// Returns the ids of a rendered conversation.
     pub(crate) fn ids_of_messages(messages: &[Message]) -> Vec<u32> {
         let messages = messages.iter().map(|m| Value::Object(m.as_map().clone()));
         let request = serde_json::json!({"messages": messages.collect::<Vec<_>>()});
         model::tokenize(&serde_json::from_value(request).unwrap())
     }
 
-    /// Returns every datum of cross_entropy that was passed.
     pub(crate) fn cross_entropies(&self) -> Vec<Datum> {
         self.inner().targets.clone()
     }
 
-    /// Returns the sequences for which the most probable ids were requested, and whether with an adapter.
     pub(crate) fn looked_at(&self) -> Vec<(bool, String)> {
         self.inner().looked_at.clone()
     }
 
-    /// Returns the prompts and replies in each pass of cross_entropy.
     pub(crate) fn taught(&self) -> Vec<(String, String)> {
         let text = |datum: &Datum| {
             let parts = datum.parts();
@@ -229,14 +206,12 @@ impl World {
         self.inner().targets.iter().map(text).collect()
     }
 
-    /// Returns what ends when the client is killed.
     pub(crate) fn client(&self) -> CancellationToken {
         let client = CancellationToken::new();
         self.inner().client = client.clone();
         client
     }
 
-    /// Records a reply as sampled by the current base model.
     pub(crate) fn remember(&self, sampled: Sampled) {
         let mut inner = self.inner();
         let (base, fingerprint) = inner.base.clone();
@@ -248,7 +223,6 @@ impl World {
         inner.sampled.insert(sampled.id.clone(), sampled);
     }
 
-    /// Returns the manifests and weights of all checkpoints.
     pub(crate) fn checkpoints(&self) -> Vec<(Value, Weights)> {
         let inner = self.inner();
         inner
@@ -263,7 +237,6 @@ impl World {
         self.inner().checkpoints.clear();
     }
 
-    /// Returns the weights of an adapter.
     pub(crate) fn adapter(&self, name: &str) -> Option<Weights> {
         self.inner()
             .adapters
@@ -276,37 +249,31 @@ impl World {
         self.inner().keeps_adapters = true;
     }
 
-    /// Returns the learning rates so far.
     pub(crate) fn rates(&self) -> Vec<f64> {
         let inner = self.inner();
         inner.stepped.iter().map(|s| s.learning_rate).collect()
     }
 
-    /// Returns the requests for the last run and its last step.
     pub(crate) fn asked(&self) -> Option<(CreateRequest, OptimStepRequest)> {
         let inner = self.inner();
         Some((inner.created.last()?.clone(), inner.stepped.last()?.clone()))
     }
 
-    /// Returns the marks of the datums of each requested pass, in order.
     pub(crate) fn passes(&self) -> Vec<Weights> {
         self.inner().passes.clone()
     }
 
-    /// Returns the adapters that were loaded into memory, in order.
     pub(crate) fn loaded(&self) -> Vec<String> {
         let inner = self.inner();
         inner.loaded.iter().map(AdapterName::to_string).collect()
     }
 
-    /// Returns what each prune was told to keep.
     pub(crate) fn kept(&self) -> Vec<Vec<String>> {
         let inner = self.inner();
         let names = |names: &Vec<CheckpointName>| names.iter().map(ToString::to_string).collect();
         inner.kept.iter().map(names).collect()
     }
 
-    /// Returns the number of open runs.
     pub(crate) fn n_runs(&self) -> usize {
         self.inner().runs.len()
     }
@@ -315,7 +282,6 @@ impl World {
         self.0.lock().unwrap()
     }
 
-    /// Runs one call that may fail.
     fn call<T: Send + 'static>(
         &self,
         call: &'static str,
@@ -327,7 +293,6 @@ impl World {
         })
     }
 
-    /// Returns the result of a call that fails in this way, if it fails.
     async fn or_fails<T: Send + 'static>(
         &self,
         call: &'static str,

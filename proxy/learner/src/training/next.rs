@@ -32,13 +32,11 @@ const MOST_ANCHORS: usize = 16;
 /// fill the server better, and what is drawn together reads the weights once.
 pub(super) const TAUGHT_AT_ONCE: usize = 4;
 
-/// The making of one agent's next batch.
 pub(super) struct NextBatch<'a> {
     pub(super) context: &'a mut TrainingContext,
     pub(super) agent: &'a AgentId,
 }
 
-/// What is to be done for an agent next.
 #[derive(Debug)]
 pub(super) enum NextAction {
     /// Nothing: no step is due, or none may begin.
@@ -51,14 +49,14 @@ pub(super) enum NextAction {
     Step(BaseModel, Batch),
 }
 
-/// Why a batch is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BatchReason {
-    /// It may be due.
     Due,
     /// A person asked for a step of all samples that exist. If `may_teach` is true, the teacher first answers turns that
     /// have no target yet.
-    AskedFor { may_teach: bool },
+    AskedFor {
+        may_teach: bool,
+    },
 }
 
 impl<'a> NextBatch<'a> {
@@ -116,7 +114,6 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// A step of what there is, filled up with what may serve again.
     async fn step(
         &mut self,
         samples: Samples,
@@ -147,7 +144,6 @@ impl<'a> NextBatch<'a> {
         self.completed(base, batch, why).await
     }
 
-    /// The step of a batch, with what holds the weights and what an external teacher adds.
     async fn completed(
         &mut self,
         base: BaseModel,
@@ -216,7 +212,6 @@ impl<'a> NextBatch<'a> {
         ids
     }
 
-    /// The batch with what holds the weights, where something is to.
     pub(super) async fn held(&mut self, batch: Batch) -> Result<Batch, TrainError> {
         if self.context.shared.config.rl.anchor <= 0.0 {
             return Ok(batch);
@@ -231,7 +226,6 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// What an agent has to train on now.
     async fn collect(&mut self) -> Result<FoundSamples, TrainError> {
         let agent = self.agent;
         let shared = Arc::clone(&self.context.shared);
@@ -274,7 +268,6 @@ impl<'a> NextBatch<'a> {
         Ok((again, None))
     }
 
-    /// Has a turn's conversation rendered with its hints, which costs next to nothing.
     async fn hint(&mut self, id: TurnId) -> Result<(), TrainError> {
         let shared = Arc::clone(&self.context.shared);
         let policy = Arc::clone(&self.context.policy);
@@ -284,7 +277,6 @@ impl<'a> NextBatch<'a> {
     }
 }
 
-/// Samples of each method in a step.
 fn limit(rl: &RlConfig, why: BatchReason) -> usize {
     match why {
         BatchReason::Due => rl.batch_size,
@@ -473,5 +465,4 @@ fn are_due(groups: &[RolloutGroup], rl: &RlConfig) -> bool {
     n >= rl.rollouts.batch_size || oldest.is_some_and(|age| age >= rl.max_wait.0)
 }
 
-/// The number of turns that are sent to it at once.
 const AT_ONCE: usize = 4;

@@ -17,7 +17,6 @@ fn main_agent() -> AgentId {
     "main".parse().unwrap()
 }
 
-/// A fact that was told in a session at a time.
 fn told(store: &MemoryStore, session: &str, at_ms: u64, text: &str) -> Remembered {
     let facts = plain_facts([text]);
     assert_eq!(facts.len(), 1, "{text}");
@@ -30,7 +29,6 @@ fn told(store: &MemoryStore, session: &str, at_ms: u64, text: &str) -> Remembere
     store.remember(&facts[0], &scope, origin).unwrap()
 }
 
-/// What the owner writes by hand.
 fn written(store: &MemoryStore, agent: &str, scope: &str, text: &str, is_pinned: bool) {
     let (agent, scope) = (agent.parse().unwrap(), MemoryScope::new(scope));
     let written = store.write_down(&agent, &scope, MemoryKind::Semantic, text, is_pinned);

@@ -67,7 +67,6 @@ fn good(seq: u32) -> Turn {
     turn(seq, Some(Score::Good), "a short reply")
 }
 
-/// What becomes of a turn; `wishes` stand, or do not.
 fn with(methods: &str, wishes: bool, turn: &Turn) -> Want {
     decide(
         methods,

@@ -21,7 +21,6 @@ fn chats() -> String {
     lines(N_ROWS, row)
 }
 
-/// The rows of a file, one a line.
 fn lines(n_rows: usize, row: impl Fn(usize) -> Value) -> String {
     let rows = (0..n_rows).map(|n| row(n).to_string());
     rows.collect::<Vec<_>>().join("\n")

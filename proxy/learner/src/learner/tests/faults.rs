@@ -98,13 +98,11 @@ fn reused() -> LearnerConfig {
 /// What the test records over all processes: which adapters were served, in order.
 type Served = Vec<String>;
 
-/// Creates a learner that detects wishes.
 async fn start(dir: &Path, world: &World) -> Rig {
     let library = library(dir);
     Rig::start_with(&dir.join("log"), world, reused(), Some(library)).await
 }
 
-/// Returns whether all failed turns are trained, and everything else is settled.
 async fn is_over(rig: &Rig) -> bool {
     let n = TALKS as usize;
     let funnel = rig.log.funnel(None).await.unwrap();
@@ -260,7 +258,6 @@ impl Clock {
         Self(end)
     }
 
-    /// The clock runs normally again.
     fn go_on(self) {
         tokio::time::resume();
         drop(self.0);
@@ -277,7 +274,6 @@ async fn soon(what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// An hour passes, and the server is asked in each minute.
 async fn an_hour(world: &World) {
     for minute in 0..60 {
         let before = world.n_health();
@@ -346,7 +342,6 @@ async fn what_waits_while_nobody_can_be_reached_for_an_hour_is_trained_afterward
     rig.stop().await;
 }
 
-/// Runs until this many turns are trained.
 async fn trained(rig: &Rig, n: usize) {
     let is_trained = async || rig.n(StateKind::Trained).await == n;
     soon("a step", is_trained).await;
@@ -405,7 +400,6 @@ fn batches_of(n: usize) -> LearnerConfig {
 }
 
 impl Rig {
-    /// Waits until no turn of the default agent is in an open step.
     async fn settled(&self) {
         let settled = async || self.n(StateKind::Taken).await == 0;
         self.until("no step is open", settled).await;
@@ -424,7 +418,6 @@ impl Rig {
             .collect()
     }
 
-    /// The adapter that the default agent is served with.
     async fn serves(&self) -> String {
         let serving = self.log.serving().await.unwrap();
         let own = |(agent, _): &(AgentId, String)| *agent == AgentId::default_agent();
@@ -434,13 +427,11 @@ impl Rig {
             .map_or_else(String::new, |(_, adapter)| adapter)
     }
 
-    /// What was trained into it.
     async fn weights(&self, world: &World) -> Vec<u32> {
         world.adapter(&self.serves().await).unwrap()
     }
 }
 
-/// A log with a step that is open, and whose checkpoint is there.
 async fn left_open(dir: &Path, world: &World) {
     let rig = Rig::start(dir, world, usual()).await;
     world.fail(SAVE, Failure::ClientKilledAfter);
@@ -449,7 +440,6 @@ async fn left_open(dir: &Path, world: &World) {
     rig.stop().await;
 }
 
-/// A log with one step that was made.
 async fn one_step(dir: &Path, world: &World) -> String {
     let rig = Rig::start(dir, world, usual()).await;
     rig.talk(world, &[1, 2]).await;

@@ -27,7 +27,6 @@ pub(super) const N_SCORED: usize = 8;
 const N_SCORED_GREETING: usize = 5;
 
 impl Rig {
-    /// What the gate declined of the default agent.
     async fn declined(&self) -> Option<Declined> {
         let status = self.learner.status().await.unwrap();
         status.agents.into_iter().find_map(|agent| agent.declined)
@@ -46,7 +45,6 @@ impl Rig {
         found.expect("they are declined")
     }
 
-    /// The report of the last step, once there is one.
     pub(super) async fn last_step(&self) -> StepReport {
         let step = progress::found_in_time(async || {
             let agents = self.learner.status().await.unwrap().agents;
@@ -357,7 +355,6 @@ async fn what_makes_verdicts_worse_is_taken_back() {
     rig.stop().await;
 }
 
-/// Returns how often this text was in a prompt that replies were drawn for.
 fn n_drawn(world: &World, text: &str) -> usize {
     let prompts = world.prompts();
     prompts.iter().filter(|p| p.contains(text)).count()
@@ -417,7 +414,6 @@ async fn tools_that_are_lost_are_looked_for_among_the_others() {
     rig.stop().await;
 }
 
-/// Returns the questions that the base model was asked with this text after them.
 fn asked_with(world: &World, wish: &str) -> BTreeSet<String> {
     let end = format!("?\n\n{wish}");
     let prompts = world.prompts().into_iter();
@@ -494,7 +490,6 @@ fn wanted(turns: EvalTurns) -> EvalWanted {
     }
 }
 
-/// Creates a learner that serves an adapter with this behaviour, which no gate declined.
 async fn served(dir: &Path, world: &World, habit: Habit) -> Rig {
     world.train_into(&[], habit);
     let config = config(&json!({"gate": {"enabled": false}}));
@@ -696,7 +691,6 @@ async fn the_line_of_a_wish_that_the_weights_do_untold_is_left_out_where_they_an
     assert_eq!(told("French", false).await, [french(), french()]);
 }
 
-/// Finds replies good that have one of these words, and all others bad.
 fn rules(words: &str) -> Judge {
     let rules = json!([
         {"on": "next", "pattern": "too long", "score": -1},

@@ -72,7 +72,6 @@ impl Rig {
         Self::start_with(dir, world, config, None).await
     }
 
-    /// The same with a library of wishes.
     pub(super) async fn start_with(
         dir: &Path,
         world: &World,
@@ -83,7 +82,6 @@ impl Rig {
         Self::start_judged(dir, world, config, library, judge).await
     }
 
-    /// The same with a judge of the test's.
     pub(super) async fn start_judged(
         dir: &Path,
         world: &World,
@@ -94,7 +92,6 @@ impl Rig {
         Self::start_scored(dir, world, config, library, judge, None).await
     }
 
-    /// The same with an external teacher.
     pub(super) async fn start_scored(
         dir: &Path,
         world: &World,
@@ -163,14 +160,12 @@ impl Rig {
         ids.map_or(0, |ids| ids.len())
     }
 
-    /// Waits for what the learner's tasks do by themselves.
     pub(super) async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
         let came = progress::found_in_time(async || is_so().await.then_some(())).await;
         let status = self.learner.status().await;
         assert!(came.is_some(), "never came: {what}: {status:#?}");
     }
 
-    /// Waits until so many turns have a verdict.
     pub(super) async fn judged(&self, n: u64) {
         let is_judged = async || self.log.funnel(None).await.unwrap().judged >= n;
         self.until("verdicts", is_judged).await;
@@ -202,7 +197,6 @@ impl Rig {
         spent().await
     }
 
-    /// Conversations of these numbers, each with a correction.
     pub(super) async fn talk(&self, world: &World, numbers: &[u32]) {
         self.talk_of(&AgentId::default_agent(), world, numbers)
             .await;
@@ -215,7 +209,6 @@ impl Rig {
         }
     }
 
-    /// Waits for a phase of the training task.
     pub(super) async fn phase(&self, what: &str, is_it: impl Fn(Phase) -> bool) {
         let is_so = async || is_it(self.learner.status().await.unwrap().phase);
         self.until(what, is_so).await;
@@ -231,7 +224,6 @@ impl Rig {
     }
 }
 
-/// A learner with these settings over an empty log, and its trainer.
 pub(super) async fn begin(config: LearnerConfig) -> (TempDir, World, Rig) {
     let (dir, world) = (folder(), World::default());
     let rig = Rig::start(dir.path(), &world, config).await;
@@ -242,7 +234,6 @@ pub(super) fn usual() -> LearnerConfig {
     config(&json!({}))
 }
 
-/// The skills and wishes in a folder of this one.
 pub(super) fn library(dir: &Path) -> Library {
     let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
     Library::open(dir.join("skills"), skills, wishes).0
@@ -278,7 +269,6 @@ pub(super) async fn assert_each_trained_once(rig: &Rig, world: &World) {
     rig.until("the new adapter is served", is_served).await;
 }
 
-/// The usual settings, with samples that serve so often.
 pub(super) fn again(reuse: usize) -> LearnerConfig {
     config(&json!({"rl": {"reuse": reuse}}))
 }

@@ -14,7 +14,6 @@ use crate::{
     testing::{END, append_rollout},
 };
 
-/// Opens a rollout, has its agent talk, and closes it.
 struct TestRollout<'a> {
     group: &'a str,
     attempt: u32,
@@ -412,7 +411,6 @@ async fn a_turn_shows_what_a_step_would_use_of_it() {
     rig.stop().await;
 }
 
-/// Returns the sum of the weights of each column of the reply's ids.
 fn columns(datum: &Datum) -> Vec<f32> {
     let weights = datum.parts().weights.as_ref().unwrap();
     let mut sums = vec![0.0; weights.width()];

@@ -360,7 +360,6 @@ impl Rig {
         }
     }
 
-    /// Waits until so many turns of an agent are judged so and have their ids.
     async fn ready(&self, agent: &AgentId, score: Score, n: usize) {
         let are_ready = async || {
             let mut n_ready = 0;

@@ -223,7 +223,6 @@ async fn while_the_teacher_is_away_turns_wait() {
     rig.stop().await;
 }
 
-/// Creates two failed turns, and a learner that lets the teacher answer them when a step is asked for.
 async fn two_failed(dir: &Path, world: &World) -> Rig {
     let auto = config(&json!({"mode": "auto"}));
     let rig = Rig::start(dir, world, auto).await;
@@ -337,7 +336,6 @@ async fn without_a_teacher_steps_of_verdicts_go_on() {
     rig.stop().await;
 }
 
-/// A server whose answers a test can change.
 #[derive(Debug, Default)]
 struct Server {
     n_asked: Mutex<usize>,
@@ -427,7 +425,6 @@ async fn a_method_without_advantages_asks_nobody() {
     }
 }
 
-/// A learner that has made a step of each of two batches.
 async fn trained(dir: &Path, world: &World, rl: Value) -> Rig {
     let rig = Rig::start(dir, world, config(&json!({"rl": rl}))).await;
     for n in 0..4 {
@@ -446,7 +443,6 @@ async fn trained(dir: &Path, world: &World, rl: Value) -> Rig {
     rig
 }
 
-/// The settings of a learner with both methods.
 fn both() -> Value {
     json!({"method": "redo+binary_rl"})
 }
@@ -466,7 +462,6 @@ fn wanted(rig: &Rig, rl: &Value) -> ReplayWanted {
     }
 }
 
-/// What it came to, and the steps that it told of.
 async fn replayed(
     rig: &Rig,
     wanted: ReplayWanted,

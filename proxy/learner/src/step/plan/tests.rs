@@ -146,7 +146,6 @@ fn digest(rl: Value) -> String {
     planned(&batch, &rl)
 }
 
-/// The digest of the step that a batch makes.
 fn planned(batch: &Batch, rl: &RlConfig) -> String {
     let point = ResumePoint {
         lineage: "0123abcd".to_owned(),

@@ -35,7 +35,6 @@ fn brief() -> Judge {
     Judge::Rules(rules(json!([{"on": "reply", "max_words": 4, "score": 1}])))
 }
 
-/// Returns the chosen ones of these replies, as text.
 async fn chosen(judge: &Judge, of: &TeacherAnswers, least: f64) -> Result<Vec<String>, NoChoice> {
     let asked = Message::user("Where?");
     let turn = crate::testing::judged_turn(vec![asked]);

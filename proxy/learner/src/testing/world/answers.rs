@@ -3,7 +3,6 @@
 /// Returns the base model's `k`th reply to a text of the owner, and whether it ends by itself.
 pub(crate) type Answers = fn(&str, usize) -> (String, bool);
 
-/// The model may greet, continue without end, be vague, be right in one sentence, or be long.
 pub(crate) fn usual_answers(said: &str, k: usize) -> (String, bool) {
     let topic: Vec<&str> = said.split_whitespace().take(2).collect();
     let topic = topic.join(" ");

@@ -21,7 +21,6 @@ use super::{
     state::{Damage, Run, Saved, Weights, mark},
 };
 
-/// Returns the hash of an adapter's content.
 fn content(weights: &Weights) -> String {
     format!("{weights:?}")
 }
@@ -30,7 +29,6 @@ fn content(weights: &Weights) -> String {
 const SCORING: u32 = 1;
 
 impl World {
-    /// A run that belongs to no step.
     fn scoring_run(&self) -> Result<CreateReply, BackendError> {
         let mut inner = self.inner();
         inner.text_fails("create", "")?;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use metaclaw_trainer_api::{BackendError, ErrorCode};
 
-/// What a call does instead of answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// Nobody there; nothing was done.
@@ -17,9 +16,7 @@ pub(crate) enum Failure {
     ErrorAfter,
     /// The server was killed before the call: it forgets its runs.
     Killed,
-    /// The client is killed before the call is done.
     ClientKilledBefore,
-    /// The client is killed after it.
     ClientKilledAfter,
     /// The client is killed, and what it asked to be written is written so many calls later.
     WrittenLate(usize),
@@ -30,7 +27,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What may happen to any call.
     pub(crate) const OF_ANY_CALL: [Self; 7] = [
         Self::Unreachable,
         Self::LostBefore,

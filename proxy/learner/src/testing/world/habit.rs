@@ -1,9 +1,7 @@
 //! What a trained model does in place of what the base model does.
 
-/// What an adapter does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Habit {
-    /// As the base model.
     #[default]
     Fine,
     /// Says what would answer anything.
@@ -11,11 +9,9 @@ pub(crate) enum Habit {
     /// Says what nobody would say.
     Raves,
     Mumbles,
-    /// Says one word over and over.
     Repeats,
     Hurries,
     Signs,
-    /// Asks back in place of an answer.
     AsksBack,
     /// Calls a tool where none is offered.
     Babbles,

@@ -16,9 +16,7 @@ use serde_json::Value;
 use super::{failure::refusal, habit::Habit, state::Inner};
 use crate::gate::Probes;
 
-/// The text that ends each complete reply.
 pub(crate) const END: u32 = 900;
-/// The separator between the messages of a rendered conversation.
 const BREAK: char = '\u{1}';
 /// The content of the one tool prompt that the base model answers correctly.
 const TOM: &str = "Tom is 9 years old.";
@@ -26,7 +24,6 @@ const TOM: &str = "Tom is 9 years old.";
 /// A wish that the model follows if it is told.
 const SIGN: &str = "Sign with Max.";
 
-/// Right and wrong answers with their numbers, by the question.
 static ANSWERS: LazyLock<HashMap<String, (usize, String, String)>> = LazyLock::new(|| {
     let probes = Probes::shipped().unwrap().capability.iter().enumerate();
     probes
@@ -41,13 +38,11 @@ pub(crate) fn ids(text: &str) -> Vec<u32> {
     text.bytes().map(u32::from).collect()
 }
 
-/// Returns the text of ids, without special ones.
 pub(super) fn text(ids: &[u32]) -> String {
     let bytes: Vec<u8> = ids.iter().filter_map(|id| u8::try_from(*id).ok()).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns a text, or the contents of messages.
 pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     let messages = request.messages.iter().flatten();
     let contents: Vec<String> = messages
@@ -57,7 +52,6 @@ pub(super) fn tokenize(request: &TokenizeRequest) -> Vec<u32> {
     ids(request.prompt.as_ref().unwrap_or(&rendered))
 }
 
-/// Returns the number of ids before the last message and what parts it from them.
 pub(super) fn reply_start(request: &TokenizeRequest) -> u32 {
     let messages = request.messages.clone().unwrap_or_default();
     let last = messages.last().map(|message| content(&message["content"]));
@@ -80,7 +74,6 @@ fn last_message(prompt: &str) -> &str {
     prompt.rsplit(BREAK).next().unwrap_or_default()
 }
 
-/// Returns the reply to a prompt.
 fn said(prompt: &str, habit: Habit) -> String {
     let question = last_message(prompt);
     if question.contains(TOM) && habit != Habit::Chats {
@@ -108,7 +101,6 @@ fn said(prompt: &str, habit: Habit) -> String {
     }
 }
 
-/// Returns the log-probability of each id of a reply.
 fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
     if let Some((at, right, wrong)) = ANSWERS.get(last_message(prompt))
         && (reply == right || reply == wrong)
@@ -137,7 +129,6 @@ fn expected(prompt: &str, reply: &str, habit: Habit) -> f32 {
 }
 
 impl Inner {
-    /// Returns the log-probabilities of replies; `request` says whether with an adapter.
     pub(super) fn forward(
         &mut self,
         request: &ForwardRequest,
@@ -197,7 +188,6 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Returns several replies, as the teacher does.
     fn draw(&mut self, prompt: &str, n: u32) -> SampleReply {
         let said = last_message(prompt).to_owned();
         let draw = |k| {

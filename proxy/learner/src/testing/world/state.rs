@@ -22,7 +22,6 @@ use super::{
 /// What was trained on: the first id of each datum, in order.
 pub(crate) type Weights = Vec<u32>;
 
-/// What a datum does to the pass that it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Poison {
     /// 500.
@@ -41,7 +40,6 @@ pub(crate) enum Poison {
     NoGradient,
 }
 
-/// What is wrong with a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Damage {
     /// 400 `adapter_damaged`.
@@ -65,7 +63,6 @@ pub(super) struct Run {
 pub(super) struct Saved {
     pub(super) info: CheckpointInfo,
     pub(super) run: Run,
-    /// The fingerprint of the base model that it is of.
     pub(super) base: String,
 }
 
@@ -77,7 +74,6 @@ pub(super) enum Presence {
     Away,
 }
 
-/// What is done when so many calls have been made.
 type Late = (usize, Box<dyn FnOnce(&mut Inner) + Send>);
 
 pub(super) struct Inner {
@@ -88,17 +84,14 @@ pub(super) struct Inner {
     pub(super) base: (String, String),
     pub(super) max_rank: u32,
     pub(super) scores: bool,
-    /// Whether it says of each such call that it has no answer to it.
     pub(super) lacks_scores: bool,
     /// Whether an adapter that is there by its name is left as it is.
     pub(super) keeps_adapters: bool,
     pub(super) poison: BTreeMap<u32, Poison>,
     pub(super) damaged: BTreeMap<String, Damage>,
-    /// Calls that may fail, counted; and which of them do.
     pub(super) n_calls: usize,
     pub(super) failures: BTreeMap<usize, Failure>,
     pub(super) presence: Presence,
-    /// How the question fails whether it is well, if it does; and how often that was asked.
     pub(super) health_failure: Option<Failure>,
     pub(super) n_health: usize,
     late: Vec<Late>,
@@ -106,31 +99,24 @@ pub(super) struct Inner {
     pub(super) created: Vec<CreateRequest>,
     pub(super) stepped: Vec<OptimStepRequest>,
     pub(super) passes: Vec<Weights>,
-    /// What was taken into memory, in order.
     pub(super) loaded: Vec<AdapterName>,
-    /// What the next adapters to be saved will do, and all after them.
     pub(super) coming: VecDeque<Habit>,
     pub(super) then: Habit,
     pub(super) habits: BTreeMap<AdapterName, Habit>,
     pub(super) scoring: BTreeSet<RunId>,
-    /// What the base model says where several replies are asked for, and to what it did.
     pub(super) answers: Answers,
     pub(super) told: Vec<String>,
-    /// What was drawn and passed, in order.
     pub(super) events: Vec<String>,
     /// Each draw of several replies waits for a place here.
     pub(super) draws: Option<Arc<Semaphore>>,
-    /// How calls about text fail now that have this part.
     pub(super) text_failure: Option<(String, Failure)>,
     pub(super) load_failure: Option<Failure>,
     pub(super) n_failed_loads: usize,
     pub(super) targets: Vec<Datum>,
-    /// What was read where the likeliest ids were asked for, and whether with an adapter.
     pub(super) looked_at: Vec<(bool, String)>,
     /// Replies that are drawn now, and at once at most.
     pub(super) streams: (i64, i64),
     pub(super) prompts: Vec<String>,
-    /// How many times replies were scored since there is an adapter, and how the next times fail.
     pub(super) n_forward: usize,
     pub(super) unscored: VecDeque<Option<Failure>>,
     pub(super) kept: Vec<Vec<CheckpointName>>,
@@ -192,7 +178,6 @@ impl Inner {
         }
     }
 
-    /// Counts a call, and does what was put off until it; how it fails, if it does.
     pub(super) fn next_call(&mut self) -> Option<Failure> {
         let at = self.n_calls;
         self.n_calls += 1;
@@ -220,13 +205,11 @@ impl Inner {
         self.scoring.clear();
     }
 
-    /// So many more replies are drawn now, or fewer.
     pub(super) fn streams(&mut self, by: i64) {
         let (now, most) = self.streams;
         self.streams = (now + by, most.max(now + by));
     }
 
-    /// How a call about a text fails now, if it does.
     pub(super) fn text_fails(&self, call: &'static str, text: &str) -> Result<(), BackendError> {
         if self.presence == Presence::Away {
             return Err(BackendError::NoEndpoint { call });
@@ -244,7 +227,6 @@ impl Inner {
         }
     }
 
-    /// How this call fails that scores replies, if it does.
     pub(super) fn scoring_fails(&mut self) -> Option<Failure> {
         if self.adapters.is_empty() {
             return None;
@@ -252,7 +234,6 @@ impl Inner {
         self.unscored.pop_front().flatten()
     }
 
-    /// How the question fails now whether it is well, if it does.
     pub(super) fn health_fails(&mut self) -> Result<(), BackendError> {
         let call = "health";
         self.n_health += 1;
@@ -267,7 +248,6 @@ impl Inner {
         }
     }
 
-    /// Does something `n` calls later.
     pub(super) fn put_off(&mut self, n: usize, work: Box<dyn FnOnce(&mut Self) + Send>) {
         self.late.push((self.n_calls + n, work));
     }
@@ -282,7 +262,6 @@ impl Inner {
             .ok_or_else(|| refusal(call, 404, Some("run_not_found")))
     }
 
-    /// The checkpoint of this name, where it can be loaded.
     pub(super) fn load(&self, name: &str) -> Result<Run, BackendError> {
         let call = "load_checkpoint";
         let mut saved = self.checkpoints.iter();
@@ -306,7 +285,6 @@ impl Inner {
         }
     }
 
-    /// What the worst of these datums does to the pass.
     pub(super) fn suffers(&mut self, datums: &[Datum]) -> Result<(), BackendError> {
         let call = "forward_backward";
         let poison = |datum: &Datum| self.poison.get(&mark(datum)).copied();
@@ -329,13 +307,11 @@ impl Inner {
         })
     }
 
-    /// Whether one of these has no gradient.
     pub(super) fn ruins(&self, marks: &[u32]) -> bool {
         let ruins = |mark| self.poison.get(mark) == Some(&Poison::NoGradient);
         marks.iter().any(ruins)
     }
 
-    /// What is wrong with the checkpoint, and the adapter, of this name.
     pub(super) fn damage_of(&self, name: &str) -> Option<Damage> {
         let mut damaged = self.damaged.iter();
         let found = damaged.find(|(end, _)| name.ends_with(end.as_str()));
@@ -343,7 +319,6 @@ impl Inner {
     }
 }
 
-/// By which a test knows a datum again.
 pub(super) fn mark(datum: &Datum) -> u32 {
     datum.parts().model_input_tokens[0]
 }
