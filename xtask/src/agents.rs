@@ -44,10 +44,8 @@ pub(crate) const MORE: &[Agent] = &[
     pip("llm", "METACLAW_TEST_LLM", &["llm==0.36"]),
 ];
 
-/// An agent and its exact version.
 pub(crate) struct Agent {
     folder: &'static str,
-    /// The environment variable that gives the folder to the tests.
     variable: &'static str,
     source: Source,
 }

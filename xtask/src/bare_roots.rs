@@ -18,7 +18,6 @@ const NAMES: [&str; 3] = ["trixie-pipx", "bookworm-npm", "bullseye-pip"];
 /// From the installation to the end of the first turn.
 const PROMISED: Duration = Duration::from_secs(60);
 
-/// Visits the roots that `args` name, or all of them, and prints where the transcripts lie.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     if let Some(stray) = args.iter().find(|arg| !NAMES.contains(&arg.as_str())) {
         bail!("takes {}, was given `{stray}`", NAMES.join(", "));
@@ -48,7 +47,6 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the script in a fresh copy of the system. Returns what is to be said of it.
 fn visit(places: &Places, name: &str, upstream: &str) -> Result<String> {
     let dist = places.target.join("dist");
     let scripts = places.root.join("xtask/src/bare_roots");
@@ -85,7 +83,6 @@ fn visit(places: &Places, name: &str, upstream: &str) -> Result<String> {
     ))
 }
 
-/// The time that the script measured.
 fn first_turn(transcript: &str) -> Option<Duration> {
     let (_, rest) = transcript.split_once("FIRST TURN after ")?;
     let (number, _) = rest.split_once(" ms")?;

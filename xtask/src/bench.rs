@@ -32,7 +32,6 @@ const COOKBOOK_NEEDS: &str = "torch==2.11.0 tinker==0.38.0 aiohttp antlr4-python
 /// some indexes lack.
 const COOKBOOK: &str = "tinker-cookbook==0.6.1";
 
-/// Runs the measurement that the first argument names.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let Some((name, args)) = args.split_first() else {
         bail!("which one? {NAMES}");
@@ -60,7 +59,6 @@ pub(crate) fn soak(places: &Places, args: &[String]) -> Result<()> {
     with_model(places, "soak", "soak", TRAINER, args)
 }
 
-/// The script of 40 conversations, in which the model learns to be brief.
 pub(crate) fn laptop(places: &Places, args: &[String]) -> Result<()> {
     let programs = [BOTH, &["laptop"]].concat();
     let model = prepare(places, StageReport::default(), &programs)?;
@@ -69,7 +67,6 @@ pub(crate) fn laptop(places: &Places, args: &[String]) -> Result<()> {
     command::run(for_release(places, &mut script))
 }
 
-/// Builds a program of the test kit and `others`, and runs it with the demo model.
 fn with_model(
     places: &Places,
     name: &str,
@@ -114,7 +111,6 @@ fn script(
     command::run(for_release(places, run.env("PYTHONDONTWRITEBYTECODE", "1")))
 }
 
-/// The training server beside transformers and PEFT on the same PyTorch, and beside vLLM if it is installed.
 fn engine(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
     let mut more = Vec::new();
@@ -153,7 +149,6 @@ pub(crate) fn gpu(places: &Places, args: &[String]) -> Result<()> {
     engine_script(places, report, "gpu", &more, args)
 }
 
-/// Runs `tests/bench/engine/engine.py` in a mode, which writes to a folder of the benchmarks.
 fn engine_script(
     places: &Places,
     report: StageReport,

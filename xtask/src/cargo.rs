@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::files::runs;
 use crate::places::Places;
 
-/// Returns a cargo command in the checkout, with the link.
 pub(crate) fn cargo(places: &Places, args: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(&places.root).args(args);
@@ -47,14 +46,12 @@ pub(crate) fn features_for_use() -> &'static [&'static str] {
     &[]
 }
 
-/// Returns what cargo knows of the workspace.
 pub(crate) fn metadata(places: &Places, more: &[&str]) -> Result<Value> {
     let mut ask = cargo(places, &["metadata", "--format-version=1"]);
     let text = command::output(ask.args(more))?;
     serde_json::from_str(&text).context("cannot read what cargo metadata says")
 }
 
-/// Returns the values of a list, and none of anything else.
 pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -63,13 +60,11 @@ pub(crate) fn fmt(places: &Places) -> Result<()> {
     command::run(&mut cargo(places, &["fmt", "--all"]))
 }
 
-/// Builds the documentation, with warnings as errors.
 pub(crate) fn doc(places: &Places) -> Result<()> {
     let mut doc = cargo(places, &["doc", "--workspace", "--no-deps"]);
     command::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Returns whether `cargo nextest` is installed.
 pub(crate) fn has_nextest(places: &Places) -> bool {
     let version = cargo(places, &["nextest", "--version"]).output();
     version.is_ok_and(|output| output.status.success())

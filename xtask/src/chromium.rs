@@ -11,7 +11,6 @@ use crate::{apt, npm};
 
 /// The driver has no dependencies and brings no browser of its own.
 pub(crate) const DRIVER: &str = "playwright-core@1.65.1";
-/// The names of the program: Debian's, Ubuntu's, Google's.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 const ADVICE: &str =
     "install Chromium so that `chromium` is on PATH (Debian: apt install chromium)";
@@ -21,11 +20,9 @@ const FONT_ADVICE: &str =
 const DRAWN: &str =
     "data:text/html,<p>drawn</p><script>document.title = document.body.innerText</script>";
 
-/// A browser and its driver.
 #[derive(Debug)]
 pub(crate) struct Chromium {
     pub(crate) program: PathBuf,
-    /// The folder whose `node_modules` holds the driver.
     pub(crate) driver: PathBuf,
 }
 

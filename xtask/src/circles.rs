@@ -48,7 +48,6 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// The first files of all libraries, programs, test binaries, benchmarks and examples of the workspace, in order.
 fn roots(places: &Places) -> Result<Vec<PathBuf>> {
     let metadata = metadata(places, &["--no-deps"])?;
     let targets = list(&metadata["packages"]).flat_map(|package| list(&package["targets"]));

@@ -30,10 +30,8 @@ const NODE: &str = "node@24.21.0";
 const NODE_VARIABLE: &str = "METACLAW_TEST_NODE";
 const OPENCLAW: &str = "openclaw@2026.9.6";
 
-/// Installed clients, each as the environment variable by which the tests find it.
 pub(crate) type ClientVariables = Vec<(&'static str, PathBuf)>;
 
-/// Installs the clients of the short run: Python packages, Tinker's SDK, OpenClaw with its Node, and a browser.
 pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVariables> {
     let cache = |name: &str| places.cache.join(name);
     let python = report.stage("Python clients", |stage| {
@@ -69,7 +67,6 @@ pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVar
     Ok(variables)
 }
 
-/// Installs all clients.
 pub(crate) fn all(places: &Places, report: &mut StageReport) -> Result<ClientVariables> {
     let mut variables = few(places, report)?;
     let wandb = report.stage("wandb", |stage| {
@@ -92,7 +89,6 @@ pub(crate) fn all(places: &Places, report: &mut StageReport) -> Result<ClientVar
     Ok(variables)
 }
 
-/// Installs agents in the cache folder.
 pub(crate) fn agents(
     places: &Places,
     agents: &'static [Agent],
@@ -114,7 +110,6 @@ pub(crate) fn browser_alone(places: &Places) -> Result<ClientVariables> {
     Ok(variables)
 }
 
-/// The folder that holds `node`.
 fn node_folder(places: &Places) -> PathBuf {
     node_home(places).join("node_modules/node/bin")
 }

@@ -21,15 +21,11 @@ use crate::places::Places;
 use crate::report::StageReport;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What the two programs run on.
 const PLATFORM: &str = "x86_64-linux";
-/// The most that the proxy's archive may take.
 const PROXY_BYTES: u64 = 20_000_000;
-/// Parts of libtorch that the training server loads on a CPU.
 #[rustfmt::skip]
 const LIBTORCH: [&str; 6] =
     ["libtorch.so", "libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13"];
-/// Files of an example that go into the training server's archive.
 #[rustfmt::skip]
 const SCRIPTS: [&str; 4] =
     ["start_training_server.sh", "training_server.env", "nginx.conf", "Caddyfile"];
@@ -76,11 +72,9 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The folder of archives that is being filled.
 struct Dist<'a> {
     places: &'a Places,
     folder: PathBuf,
-    /// Files that are made for an archive.
     stage: PathBuf,
 }
 
@@ -99,7 +93,6 @@ impl<'a> Dist<'a> {
         })
     }
 
-    /// Packs the proxy three times, and OpenClaw's extension. Returns what is to be said of it.
     fn proxy(&self, built: &Path) -> Result<String> {
         let program = self.stripped(built, "metaclaw")?;
         let glibc = binary::glibc(&program)?;
@@ -126,7 +119,6 @@ impl<'a> Dist<'a> {
         ))
     }
 
-    /// Packs the training server. Returns what is to be said of it.
     fn trainer(&self, built: &Path) -> Result<String> {
         let mut files = Vec::new();
         let mut glibc = binary::Version::default();
@@ -155,7 +147,6 @@ impl<'a> Dist<'a> {
         ))
     }
 
-    /// The program without symbols.
     fn stripped(&self, built: &Path, name: &str) -> Result<PathBuf> {
         let to = self.stage.join(name);
         binary::strip(built, &to)?;
@@ -189,7 +180,6 @@ impl<'a> Dist<'a> {
         Packed::file(self.places.root.join(name), name)
     }
 
-    /// Returns the archive's name.
     fn pack(&self, package: &str, files: &[Packed]) -> Result<String> {
         let top = top(package);
         let archive = format!("{top}.tar.gz");
@@ -197,7 +187,6 @@ impl<'a> Dist<'a> {
         Ok(archive)
     }
 
-    /// Lists the files of this version, made now or before, as `sha256sum -c SHA256SUMS` reads them.
     fn sums(&self) -> Result<()> {
         let mut text = String::new();
         for path in files::list(&self.folder)? {
@@ -213,7 +202,6 @@ impl<'a> Dist<'a> {
     }
 }
 
-/// The folder that an archive holds.
 fn top(package: &str) -> String {
     format!("{package}-{VERSION}-{PLATFORM}")
 }

@@ -19,23 +19,19 @@ use crate::files;
 use crate::places::Places;
 use crate::upstream;
 
-/// Our own commands.
 const USAGE: &str = include_str!("usage.txt");
-/// What is run; the format is described there.
 const COMMANDS: &str = include_str!("docs/commands.txt");
 /// The page whose tables name commands of other systems too.
 const OTHER_SYSTEMS: &str = "docs/using/coming-from-elsewhere.md";
 /// Commands that docs/using/commands.md lists under another name.
 const ALIASES: [&str; 1] = ["metaclaw adapters promote"];
 
-/// A command of `commands.txt`.
 #[derive(Debug, Default, PartialEq)]
 struct DocCommand<'a> {
     /// As it stands on a page; `None` if it only prepares what follows.
     on_page: Option<&'a str>,
     run: &'a str,
     exit: i32,
-    /// Words of its output.
     prints: Vec<&'a str>,
 }
 
@@ -56,7 +52,6 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     run_commands(places, &bin_dir)
 }
 
-/// Checks the commands of the pages, which takes less than a second.
 pub(crate) fn check(places: &Places) -> Result<()> {
     let wrong = find_wrong(&places.root)?.join("\n");
     ensure!(
@@ -95,7 +90,6 @@ pub(crate) fn run_commands(places: &Places, bin_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads the format of `commands.txt`.
 fn read_commands(text: &str) -> Result<Vec<DocCommand<'_>>> {
     let mut commands = Vec::new();
     for block in text.split("\n\n").filter(|block| !block.starts_with('#')) {
@@ -123,7 +117,6 @@ fn read_commands(text: &str) -> Result<Vec<DocCommand<'_>>> {
     Ok(commands)
 }
 
-/// Returns each command of the pages that does not exist, and each of `commands.txt` that no page has.
 fn find_wrong(root: &Path) -> Result<Vec<String>> {
     let mut pages = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     for folder in ["docs", "examples/rollouts", "addons/packages"] {
@@ -152,7 +145,6 @@ fn find_wrong(root: &Path) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Adds the Markdown files below a folder, without what builds leave.
 fn collect_pages(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
     for path in files::list(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -195,7 +187,6 @@ fn find_code(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the words of each call of `metaclaw` or `cargo xtask` in a line of shell, from the program on.
 fn invocations(code: &str) -> impl Iterator<Item = Vec<&str>> {
     let calls = code.split(['|', ';']).flat_map(|part| part.split("&&"));
     calls.filter_map(|call| {
@@ -210,7 +201,6 @@ fn invocations(code: &str) -> impl Iterator<Item = Vec<&str>> {
     })
 }
 
-/// Returns the section of each command in docs/using/commands.md, without those of its subcommands.
 fn read_help(help: &str) -> BTreeMap<&str, &str> {
     let headings = help.split("\n##").skip(1);
     let sections = headings.map(|section| section.split_once('\n').unwrap_or((section, "")));
@@ -218,7 +208,6 @@ fn read_help(help: &str) -> BTreeMap<&str, &str> {
     named.chain(ALIASES.map(|alias| (alias, ""))).collect()
 }
 
-/// Says what is wrong with a call, by the help of all commands.
 fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> {
     if let ["cargo", "xtask", command, ..] = words {
         let mut known = USAGE.lines().filter_map(|line| line.strip_prefix("  "));
@@ -259,7 +248,6 @@ fn complaint(sections: &BTreeMap<&str, &str>, words: &[&str]) -> Option<String> 
     None
 }
 
-/// The scratch home, and the variables of the commands.
 struct Scratch {
     folder: PathBuf,
     path: String,
@@ -268,7 +256,6 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a home whose settings ask the scripted upstream.
     fn new(root: &Path, bin_dir: &Path) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("metaclaw-docs-{}", std::process::id()));
         let home = folder.join(".metaclaw");

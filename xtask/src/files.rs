@@ -11,7 +11,6 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Returns the paths in a folder, in order.
 pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).and_then(|entries| {
         let paths = entries.map(|entry| Ok(entry?.path()));
@@ -26,7 +25,6 @@ pub(crate) fn remove_folder(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }
 
-/// Returns whether a program says its version.
 pub(crate) fn runs(program: impl AsRef<OsStr>) -> bool {
     let version = Command::new(program).arg("--version").output();
     version.is_ok_and(|output| output.status.success())

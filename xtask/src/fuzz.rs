@@ -14,7 +14,6 @@ use metaclaw_fetch::{command, writing};
 use crate::cargo::cargo;
 use crate::places::Places;
 
-/// All targets, in the order of their runs.
 const TARGETS: [&str; 6] = ["sse", "translate", "rewrite", "splice", "identity", "heard"];
 /// libFuzzer's counters, one for each edge of the program, and the operands of comparisons, from which it learns which
 /// bytes to try. The flags are those of cargo-fuzz; the `sancov-module` pass is LLVM's and needs no nightly.
@@ -67,7 +66,6 @@ pub(crate) fn check(places: &Places) -> Result<()> {
     command::run(&mut check)
 }
 
-/// Returns the minutes of each target, and the targets.
 fn parse(args: &[String]) -> Result<(u64, Vec<&'static str>)> {
     let (mut minutes, mut targets) = (10, Vec::new());
     let mut args = args.iter().map(String::as_str);
@@ -91,7 +89,6 @@ fn parse(args: &[String]) -> Result<(u64, Vec<&'static str>)> {
     Ok((minutes, targets))
 }
 
-/// Builds one target, instrumented, in a target folder of its own; returns the path of its binary.
 fn build(places: &Places, folder: &Path, target: &str) -> Result<PathBuf> {
     let version = command::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -116,7 +113,6 @@ fn locked(places: &Places) -> Result<PathBuf> {
     Ok(krate)
 }
 
-/// Runs a target under libFuzzer, which prints how far it is, and each input that it finds.
 fn fuzz(places: &Places, folder: &Path, target: &str, binary: &Path, minutes: u64) -> Result<()> {
     let corpus = folder.join("corpus").join(target);
     let artifacts = folder.join("artifacts").join(target);

@@ -59,7 +59,6 @@ pub(crate) fn run(places: &Places) -> Result<()> {
     Ok(())
 }
 
-/// A Python with PyTorch, transformers and PEFT.
 pub(crate) fn python(places: &Places, report: &mut StageReport) -> Result<PathBuf> {
     report.stage("PyTorch", |stage| {
         stage.note = PACKAGES.join(", ");

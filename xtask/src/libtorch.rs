@@ -21,7 +21,6 @@ use crate::wheel;
 /// Parts of `torch/lib` that a CPU needs; the rest of the wheel is for CUDA and Python.
 const LIBRARIES: [&str; 3] = ["libtorch_cpu.so", "libc10.so", "libgomp.so.1"];
 
-/// Makes `.libtorch` lead to a complete libtorch.
 pub(crate) fn ensure(places: &Places, stage: &mut Stage) -> Result<()> {
     let link = places.libtorch_link();
     if let Some(given) = given_by_user(&link) {
@@ -64,7 +63,6 @@ fn installed_pytorch() -> Option<PathBuf> {
     (output.status.success() && check(&folder).is_ok()).then_some(folder)
 }
 
-/// Creates the link, or repairs it.
 fn point(link: &Path, folder: &Path) -> Result<()> {
     let shown = folder.display();
     let resolved = folder.canonicalize();

@@ -10,7 +10,6 @@ use crate::places::Places;
 use crate::tools;
 use crate::wall;
 
-/// A check of `lint`, and its name.
 type LintCheck = (&'static str, fn(&Places) -> Result<()>);
 
 /// All checks, the quickest first.
@@ -53,7 +52,6 @@ fn unused_dependencies(places: &Places) -> Result<()> {
     command::run(&mut tools::MACHETE.command(places, &["--skip-target-dir"])?)
 }
 
-/// Checks the dependencies against deny.toml.
 fn forbidden_dependencies(places: &Places) -> Result<()> {
     let forbidden = ["check", "licenses", "bans", "sources"];
     command::run(&mut tools::DENY.command(places, &forbidden)?)

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The folders that every command works in.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) root: PathBuf,
@@ -15,7 +14,6 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Reads them from the environment that `cargo xtask` sets, and creates the cache folder.
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("CARGO_MANIFEST_DIR is not set: run this as `cargo xtask`")?;

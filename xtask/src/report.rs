@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::HumanBytes;
 
-/// The stages so far, in order.
 #[derive(Debug, Default)]
 pub(crate) struct StageReport {
     stages: Vec<Stage>,
@@ -17,7 +16,6 @@ pub(crate) struct Stage {
     name: &'static str,
     took: Duration,
     pub(crate) bytes: u64,
-    /// A few words for the last column.
     pub(crate) note: String,
 }
 

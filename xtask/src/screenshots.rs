@@ -10,12 +10,10 @@ use crate::cargo::cargo;
 use crate::clients;
 use crate::places::Places;
 
-/// The test that opens each view of the page and keeps a picture of it.
 const TEST: &str = "page::gallery::each_view_has_its_picture";
 /// Makes a PNG file smaller without changing a pixel; without it the files are a tenth larger.
 const OPTIMISER: &str = "optipng";
 
-/// Builds the command, starts it in a prepared home, and has Chromium draw each view.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let variables = {
         let _lock = places.lock()?;

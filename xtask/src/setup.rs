@@ -36,7 +36,6 @@ pub(crate) fn prepare(places: &Places, report: &mut StageReport) -> Result<PathB
     report.stage("demo model", |stage| model::ensure(places, stage))
 }
 
-/// Fetches the clients of the end-to-end tests, and prints their paths.
 pub(crate) fn clients(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let _lock = places.lock()?;

@@ -24,7 +24,6 @@ use crate::wall;
 /// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
-/// The end-to-end tests of the short run: one for each promise, of the whole path.
 const SHORT_ROUND: [&str; 9] = [
     // The demo: what README's first screen says.
     "chat::the_demo_model_says_paris_token_by_token",
@@ -45,7 +44,6 @@ const SHORT_CASES: &str = "32";
 /// The number of kills of the proxy in the short run; `--all` has 50.
 const SHORT_KILLS: &str = "5";
 
-/// The extent of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// Every unit, property, snapshot and doc test, and an end-to-end test of each promise.
@@ -163,7 +161,6 @@ fn plain_tests(
     outcome
 }
 
-/// Downloads the clients that the chosen tests need, and returns the environment variables that name them.
 fn environment(
     places: &Places,
     model: &Path,

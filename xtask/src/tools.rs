@@ -9,10 +9,8 @@ use metaclaw_fetch::command;
 use crate::files::runs;
 use crate::places::Places;
 
-/// A program from crates.io.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tool {
-    /// The name of the crate and of its program.
     name: &'static str,
     /// The version to install if the program is missing. An installed one is used in any version.
     version: &'static str,

@@ -7,11 +7,8 @@ use std::thread;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// The model that it lists.
 pub(crate) const MODEL: &str = "demo";
-/// What the model says.
 pub(crate) const WORDS: &str = "Sleep repairs the body.";
-/// The longest request body that is read.
 const MAX_BODY: u64 = 1 << 20;
 
 /// Starts the provider on a free port, for as long as this process lives; returns its address, which ends in `/v1`.
@@ -27,7 +24,6 @@ pub(crate) fn start() -> Result<String> {
     Ok(format!("http://{address}/v1"))
 }
 
-/// Answers one request, and closes the connection.
 fn answer(mut stream: &TcpStream) -> std::io::Result<()> {
     let mut request = BufReader::new(stream);
     let mut first = String::new();

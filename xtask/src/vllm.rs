@@ -83,7 +83,6 @@ fn stamp_of(folder: &Path) -> PathBuf {
     folder.join("installed")
 }
 
-/// The list of packages to install.
 fn wanted() -> String {
     [VLLM, TORCH, UV, WITHOUT, SLIM_TORCH, RIGHT].join("\n")
 }

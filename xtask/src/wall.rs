@@ -12,15 +12,12 @@ use crate::cargo;
 use crate::files;
 use crate::places::Places;
 
-/// The line above the list of allowed imports.
 const HEADING: &str = "Only these imports are allowed:";
-/// What an addon may import.
 const PUBLIC: [&str; 2] = ["chat", "control"];
 
 /// Who imports whom, by the names in ARCHITECTURE.md.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
-/// The crates of the workspace that have users, without tests and tools.
 #[derive(Debug, Default)]
 struct Crates {
     imports: Imports,
@@ -72,7 +69,6 @@ fn list(names: &str) -> Vec<String> {
     each.filter(|name| !name.is_empty()).collect()
 }
 
-/// What is wrong, a line each.
 fn faults(allowed: &Imports, crates: &Crates) -> Vec<String> {
     let mut faults = Vec::new();
     let none = BTreeSet::new();
@@ -107,7 +103,6 @@ fn faults(allowed: &Imports, crates: &Crates) -> Vec<String> {
 // === impl Crates ===
 
 impl Crates {
-    /// Reads what `cargo metadata` prints about a workspace in the folder `root`.
     fn read(metadata: &Value, root: &str) -> Self {
         let mut crates = Self::default();
         for package in cargo::list(&metadata["packages"]) {
@@ -131,7 +126,6 @@ impl Crates {
     }
 }
 
-/// A crate's name in ARCHITECTURE.md.
 fn short(name: &str) -> String {
     match name {
         "metaclaw" => "cli",
@@ -150,7 +144,6 @@ mod tests {
     const PAGE: &str = "Text.\n\nOnly these imports are allowed:\n\n    cli     -> page, control,\n               chat\n    \
                         page, control -> chat\n    chat -> no crate of ours\n\n## More\n";
 
-    /// A workspace with these crates: folder, name, imports.
     fn workspace(crates: &[(&str, &str, &[&str])]) -> Crates {
         let package = |(folder, name, imports): &(&str, &str, &[&str])| {
             let dependencies: Vec<Value> = imports

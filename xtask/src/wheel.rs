@@ -18,7 +18,6 @@ use zip::ZipArchive;
 use crate::places::Places;
 use crate::report::Stage;
 
-/// RECORD's entry for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RecordEntry {
     /// `None` for RECORD itself alone.
@@ -80,7 +79,6 @@ struct WheelMember {
     index: usize,
     name: String,
     to: PathBuf,
-    /// The range of the header and data in the archive.
     bytes: Range<u64>,
 }
 

@@ -8,7 +8,6 @@ use crate::places::Places;
 use crate::report::StageReport;
 use crate::{agents, clients};
 
-/// Downloads missing agents, builds, and runs the tests.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let lock = places.lock()?;

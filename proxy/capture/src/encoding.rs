@@ -12,11 +12,9 @@ use http::{HeaderMap, header};
 
 /// The largest decompressed size of a reply. This protects against decompression bombs.
 const MAX_OPENED: u64 = 32 << 20;
-/// The most encodings of one body, one after the other.
 const MAX_ENCODINGS: usize = 3;
 /// The longest window of zstd, 8 MiB. A reply may not require more (RFC 9659).
 const ZSTD_WINDOW_LOG: u32 = 23;
-/// Size of the buffer that brotli reads with.
 const BROTLI_BUFFER: usize = 4 << 10;
 
 /// A `content-encoding`.

@@ -8,7 +8,6 @@ use metaclaw_turns::JsonText;
 
 /// Shorter texts are copied.
 const LONG: usize = 1 << 10;
-/// Bytes of the texts that are kept, enough for many agents.
 const KEPT: usize = 4 << 20;
 
 #[derive(Debug)]

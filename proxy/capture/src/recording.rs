@@ -189,7 +189,6 @@ impl Recording {
         acknowledged
     }
 
-    /// Reports the reply's tool calls, if it has any.
     fn tell_calls(&mut self) {
         if self.n_bytes > CALLS as u64 {
             return;
@@ -208,7 +207,6 @@ impl Recording {
         }
     }
 
-    /// Reports the reply's id, if its beginning contains it.
     fn tell_id(&mut self) {
         let response = self.response;
         let Some(tell) = self.request.on_reply_id.take() else {

@@ -32,7 +32,6 @@ pub enum Format {
     Json,
 }
 
-/// Unknown stop reasons that were logged already.
 static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 const MOST_LOGGED: usize = 64;
 
@@ -50,7 +49,6 @@ fn log_unknown(word: &str) {
 // === impl ResponseMeta ===
 
 impl ResponseMeta {
-    /// Returns whether the format has an end mark that can be recognised while the reply arrives.
     pub(crate) fn has_end_mark(self) -> bool {
         self.encoding == Encoding::Identity && self.format == Format::Sse
     }
@@ -77,7 +75,6 @@ impl ResponseMeta {
         }
     }
 
-    /// Returns how the stream ended, from what the relay saw and from the reply itself.
     pub(crate) fn end(self, seen: StreamEnd, reply: Option<&Reply>) -> StreamEnd {
         let status = self.status;
         if !(200..300).contains(&status) {

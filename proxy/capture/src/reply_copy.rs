@@ -17,10 +17,8 @@ const PIECE: usize = 256 << 10;
 /// The copied bytes of a reply. If the budget has no room for more, the copy drops everything that it has.
 #[derive(Debug)]
 pub(crate) struct ReplyCopy {
-    /// Pieces that are full.
     pieces: Vec<Vec<u8>>,
     bytes: Vec<u8>,
-    /// Size of a piece, after which a new one begins.
     piece: usize,
     held: Held,
     most: usize,

@@ -117,10 +117,8 @@ fn tokens(sampled: Sampled, served: &Served, parent: Option<String>) -> Tokens {
     }
 }
 
-/// The longest text of a caller in the line, in characters.
 const LONGEST: usize = 100;
 
-/// Writes a turn's line in the current span. Fields that the turn does not contain are passed separately.
 pub(crate) fn log_turn(
     turn: &NewTurn,
     api: Api,
@@ -251,7 +249,6 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     steering.map(param).collect()
 }
 
-/// Returns the messages of a chat completion. Each is an element of the request.
 fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
     let message = |(item, chain)| {
@@ -261,7 +258,6 @@ fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
     chat.items().zip(chains).map(message).collect()
 }
 
-/// Converts the messages of another API to chat form.
 fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
     let messages = chat.to_messages()?;
     let mut chains = Chain::new(start);
@@ -300,7 +296,6 @@ mod tests {
         turn.map(|(turn, _)| turn)
     }
 
-    /// Computes the hash of each message from its value.
     fn by_values(messages: &[NewMessage]) -> Vec<ChainHash> {
         let message = |message: &NewMessage| message.text.read().unwrap();
         let messages: Vec<Message> = messages.iter().map(message).collect();

@@ -44,23 +44,19 @@ struct Texts {
     n_bytes: usize,
     /// Whole arguments, and their lines and sentences.
     units: HashSet<u64>,
-    /// Runs of [`RUN`] words.
     runs: HashSet<u64>,
 }
 
-/// The smallest size of a text that not just anybody may write.
 struct Least {
     words: usize,
     letters: usize,
 }
 
-/// A word and its place in the text.
 struct WordAt {
     hash: u64,
     /// Number of letters. A Chinese, Japanese or Korean one counts as two.
     letters: usize,
     span: Range<usize>,
-    /// Whether a sentence, a line, or a quotation begins with it.
     begins: bool,
 }
 
@@ -158,7 +154,6 @@ impl CallTexts {
         n_covered as f64 / covered.len().max(1) as f64
     }
 
-    /// Returns for each word whether it occurs in an argument.
     fn covered(&self, words: &[WordAt]) -> Vec<bool> {
         let mut covered = vec![false; words.len()];
         let is_known = |set: fn(&Texts) -> &HashSet<u64>, hash: u64| {
@@ -204,7 +199,6 @@ impl Least {
     }
 }
 
-/// Returns the lines, sentences and quotations of a text.
 fn units(words: &[WordAt]) -> Vec<Range<usize>> {
     let begins = |at: &usize| *at == 0 || words[*at].begins;
     let mut bounds: Vec<usize> = (0..words.len()).filter(begins).collect();
@@ -282,7 +276,6 @@ fn word(text: &str, at: usize, begins: bool) -> WordAt {
     }
 }
 
-/// Returns whether a letter belongs to a script that puts no spaces between words.
 fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }

@@ -166,7 +166,6 @@ fn say(said: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Returns whether the text has white space beyond ASCII: U+0085, U+00A0, U+1680, U+2000 to U+205F, U+3000.
 fn has_wide_blank(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_blank = |at: usize| text[at..].starts_with(char::is_whitespace);
@@ -265,7 +264,6 @@ mod tests {
     }
 
     proptest! {
-        /// For every kind of white space, the result must equal the rule: the words, one space after each.
         #[test]
         fn a_text_is_its_words(
             words in proptest::collection::vec("[a-zé–\\u{1681}ー😀]{0,5}", 0..12),

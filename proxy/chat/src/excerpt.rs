@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-/// The largest number of quoted characters.
 const MAX: usize = 100;
 
 /// Returns the first 100 characters of a text, because a caller must not determine the length of an error.

@@ -70,7 +70,6 @@ pub struct Usage {
     pub cached_tokens: u64,
 }
 
-/// More tokens than a model can have.
 const MOST_TOKENS: u64 = 1 << 32;
 
 // === impl Usage ===
@@ -214,7 +213,6 @@ impl Message {
     }
 }
 
-/// Returns whether a part has a type that people's text has.
 fn is_typed(part: &Value) -> bool {
     let kind = || part.get("type").and_then(Value::as_str);
     part.is_string() || kind().is_some_and(|kind| TYPED_PARTS.contains(&kind))

@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::excerpt::excerpt;
 
-/// The longest agent name, in bytes.
 const MAX_AGENT: usize = 64;
 /// The digits of a rollout's id: 12 of its time and 8 random ones.
 const ROLLOUT_DIGITS: usize = 20;
@@ -17,7 +16,6 @@ const ROLLOUT_DIGITS: usize = 20;
 #[error("{kind} {value:?} is not allowed: {allowed}")]
 pub struct NameError {
     kind: &'static str,
-    /// The beginning of the text.
     value: String,
     allowed: &'static str,
 }
@@ -110,7 +108,6 @@ impl FromStr for AgentId {
 // === impl RolloutId ===
 
 impl RolloutId {
-    /// The beginning of the name of a rollout's session.
     const SESSION: &'static str = "rollout:";
 
     /// Makes the id of a rollout that is opened at a time in Unix milliseconds.

@@ -62,7 +62,6 @@ fn read(text: &str, units: &[(&str, u64)], bare: u64) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Writes the value with the largest unit that divides it evenly.
 fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let fits = |(_, factor): &&(&str, u64)| value >= *factor && value.is_multiple_of(*factor);
     match units.iter().find(fits).or_else(|| units.last()) {

@@ -59,7 +59,6 @@ struct MessagePart<'t> {
     /// Whether it had text before anything was removed.
     was_said: bool,
     pieces: Vec<(Place, Cow<'t, str>)>,
-    /// The number of elements that hold what was typed.
     n_inside: usize,
     command: Option<Command>,
     has_summary: bool,
@@ -136,7 +135,6 @@ impl<'t> Utterance<'t> {
         self.without(&calls())
     }
 
-    /// Removes text that also occurs in these arguments.
     #[must_use]
     pub(crate) fn without(self, calls: &CallTexts) -> Self {
         if self.speaker != Speaker::Owner || !CallTexts::may_have(&self.text) {
@@ -232,7 +230,6 @@ fn typed<'t>(parts: &[MessagePart<'t>]) -> Option<Cow<'t, str>> {
     Some(joined(pieces_in(parts, |of| of == place)))
 }
 
-/// Returns the pieces of text in these places.
 fn pieces_in<'t>(
     parts: &[MessagePart<'t>],
     is_there: impl Fn(Place) -> bool,
@@ -317,7 +314,6 @@ impl<'t> MessagePart<'t> {
         }
     }
 
-    /// Removes text that clients are known to put around what was typed.
     fn without_wrappers(text: &'t str) -> Self {
         let mut part = Self {
             has_summary: wrappers::is_summary(text),
@@ -337,7 +333,6 @@ impl<'t> MessagePart<'t> {
         part
     }
 
-    /// Splits a text at its elements and adds the pieces.
     fn take_apart(&mut self, text: &'t str) {
         let split = Split::at_elements(text);
         let outside = wrappers::without_headings(match split.outside.as_slice() {
@@ -367,13 +362,11 @@ impl<'t> MessagePart<'t> {
         self.pieces.iter().any(|piece| piece.0 == place)
     }
 
-    /// Returns whether there is text outside the client's elements.
     fn has_outside(&self) -> bool {
         let mut outside = self.pieces.iter().filter(|piece| !piece.0.is_inside());
         outside.any(|piece| !piece.1.trim().is_empty())
     }
 
-    /// Makes a part that is completely the client's.
     fn clients() -> Self {
         Self {
             speaker: Speaker::Owner,

@@ -26,12 +26,10 @@ use crate::{
 /// The largest number of messages of a turn. With more, other agents' turns would wait for it for a second and longer.
 const MAX_MESSAGES: usize = 250_000;
 
-/// A turn on its way into its session.
 struct Placing<'a> {
     number: u64,
     key: u64,
     new: &'a NewTurn,
-    /// The text of the reply as it is written.
     reply: Option<String>,
     arrival: &'a Arrival,
 }
@@ -105,7 +103,6 @@ pub(crate) fn place(
     Ok(id)
 }
 
-/// Returns the reply's text as it is written, and whether a part of it is masked.
 fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
     let mut reply = new
         .reply
@@ -173,7 +170,6 @@ impl Placing<'_> {
         Ok(is_free.then_some(*seq))
     }
 
-    /// Returns the place that the turn gets in its session.
     fn place(
         &self,
         txn: &Txn<'_>,
@@ -305,7 +301,6 @@ fn place_of_old(
     Ok(next)
 }
 
-/// Writes the entry of a session that is seen for the first time.
 fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> StoreResult<()> {
     let record = SessionRecord {
         agent: new.agent.clone(),

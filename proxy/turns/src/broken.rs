@@ -131,7 +131,6 @@ fn changed(cause: BreakCause, before: Option<&Turn>, turn: &Turn) -> ChangedPart
     ChangedPart { what, before, now }
 }
 
-/// Names the wishes and skills that came or went.
 fn lesson_change(before: Option<&Served>, now: &Served) -> String {
     let Some(before) = before else {
         return "the lessons".to_owned();

@@ -49,7 +49,6 @@ impl ClockReadings {
         fs::rename(new, dir.join(FILE))
     }
 
-    /// Adds a reading after the proxy has run for `ran` more.
     pub(crate) fn add(&mut self, ran: Duration, clock_ms: u64) {
         self.ran_ms = self.ran_ms.saturating_add(whole_ms(ran));
         self.readings.push_back((self.ran_ms, clock_ms));
@@ -95,7 +94,6 @@ impl ClockReadings {
         ))
     }
 
-    /// Returns the place of the last reading from so much running ago.
     fn before(&self, apart_ms: u64) -> Option<usize> {
         let is_before = |(ran_ms, _): &(u64, u64)| ran_ms.saturating_add(apart_ms) <= self.ran_ms;
         self.readings.iter().rposition(is_before)

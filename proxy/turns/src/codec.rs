@@ -56,7 +56,6 @@ pub(crate) fn pack(bytes: &[u8]) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Decodes a value, or returns why it cannot be decoded.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let claimed = get_frame_content_size(packed).ok().flatten();
     let in_memory = claimed.and_then(|n_bytes| usize::try_from(n_bytes).ok());

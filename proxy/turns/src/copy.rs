@@ -29,7 +29,6 @@ struct CopiedSession {
     turns: Vec<CopiedTurn>,
 }
 
-/// The data of a turn besides its texts.
 struct CopiedTurn {
     id: TurnId,
     meta: TurnMeta,
@@ -124,7 +123,6 @@ fn read(store: &Store, number: u64) -> TxnResult<Option<CopiedSession>> {
     }))
 }
 
-/// Writes the session's entry under its number, and its name.
 fn begin(
     txn: &mut Txn<'_>,
     number: u64,

@@ -38,7 +38,6 @@ pub(crate) struct Flushed {
 // === impl Flushed ===
 
 impl Flushed {
-    /// Returns the file's path. `dir` is the folder of the log.
     pub(crate) fn path(dir: &Path) -> PathBuf {
         dir.join("flushed")
     }
@@ -63,7 +62,6 @@ impl Flushed {
 // === impl FlushCounter ===
 
 impl FlushCounter {
-    /// Opens or creates the file at `path`, and stores `count` and the length of the database file `db`.
     pub(crate) fn open(path: &Path, db: &Path, count: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);

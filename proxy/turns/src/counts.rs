@@ -117,7 +117,6 @@ impl DailyCounts {
 }
 
 impl DailyCounts {
-    /// Raises each count to that of another log.
     pub(crate) fn raise(&mut self, mut other: Self) {
         raise_all(self.all(), other.all());
     }
@@ -230,7 +229,6 @@ impl Funnel {
     }
 }
 
-/// Adds counts to others of the same kinds.
 fn add_all<const N: usize>(counts: [&mut u64; N], others: [&mut u64; N]) {
     counts
         .into_iter()
@@ -238,7 +236,6 @@ fn add_all<const N: usize>(counts: [&mut u64; N], others: [&mut u64; N]) {
         .for_each(|(count, other)| *count += *other);
 }
 
-/// Raises counts to others of the same kinds.
 pub(crate) fn raise_all<const N: usize>(counts: [&mut u64; N], others: [&mut u64; N]) {
     counts
         .into_iter()

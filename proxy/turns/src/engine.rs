@@ -32,10 +32,8 @@ pub(crate) struct JobBatch {
     pub(crate) reads: Vec<ReadJob>,
 }
 
-/// A failure of the store, with the turns that still have to be written.
 pub(crate) struct FailedBatch {
     pub(crate) why: String,
-    /// Whether a value could not be read.
     pub(crate) damaged: bool,
     pub(crate) waiting: Vec<Append>,
 }
@@ -43,14 +41,12 @@ pub(crate) struct FailedBatch {
 struct WrittenBatch {
     ids: Vec<Result<TurnId, LogError>>,
     acks: Vec<Ack>,
-    /// New turns whose prompts broke with an earlier one.
     broken: Vec<(TurnId, BreakCause)>,
 }
 
 // === impl JobBatch ===
 
 impl JobBatch {
-    /// Returns whether the batch has no room for more.
     pub(crate) fn is_full(&self) -> bool {
         let n_bytes: usize = self.appends.iter().map(|append| append.n_bytes).sum();
         self.appends.len() >= MAX_TURNS || n_bytes >= MAX_BYTES

@@ -75,7 +75,6 @@ pub(crate) fn compact(
     open(dir, config, OpenMode::Again { damaged: false }).map(|(opened, _)| opened)
 }
 
-/// Copies a database into a separate folder, to be opened there.
 pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     let copy = || {
         if_there(fs::remove_dir_all(dir))?;

@@ -243,7 +243,6 @@ fn mask_session(
     Ok(turns.len() as u64)
 }
 
-/// Returns the masked text of a line, or `None` if there is nothing to mask.
 fn masked(txn: &Txn<'_>, line: &str, mask: &TextMask) -> TxnResult<Option<String>> {
     let mut value: Value = texts::value(txn, line)?;
     Ok(mask_value(&mut value, mask).then(|| value.to_string()))

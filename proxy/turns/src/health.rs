@@ -14,7 +14,6 @@ use crate::{counts::BreakCounts, turn::BreakCause};
 
 /// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;
-/// Turns with a broken prompt that are remembered.
 const LATEST_BREAKS: usize = 8;
 
 /// The present state of the log.
@@ -62,7 +61,6 @@ struct BreaksSeen {
     latest: VecDeque<TurnId>,
 }
 
-/// State that the log's thread and its handles share.
 #[derive(Debug)]
 pub(crate) struct LogState {
     broken: watch::Sender<Option<String>>,
@@ -103,7 +101,6 @@ impl LogState {
         }
     }
 
-    /// Returns how many prompts broke since the log was opened.
     pub(crate) fn break_counts(&self) -> BreakCounts {
         lock(&self.breaks).counts
     }

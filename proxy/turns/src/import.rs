@@ -74,7 +74,6 @@ impl TurnLog {
     }
 }
 
-/// Checks everything for which turns can be refused.
 fn check(turns: &[ImportedTurn]) -> Result<(), LogError> {
     if turns.len() > MAX_IMPORT {
         return Err(LogError::TooLarge {
@@ -173,7 +172,6 @@ impl Turn {
         Fingerprint::new(&self.agent, &self.session, &self.meta)
     }
 
-    /// Converts the turn back into the form in which it is handed in.
     fn into_new(self) -> Result<NewTurn, serde_json::Error> {
         let tools = self.request.tools.as_deref().map(JsonText::of);
         Ok(NewTurn {
@@ -277,12 +275,10 @@ impl TurnLog {
     }
 }
 
-/// A turn that is not in the log yet, with its place in the log.
 struct Placed {
     id: TurnId,
     new: NewTurn,
     new_from: usize,
-    /// Its parent, if the log has it, or if it is restored together.
     parent: Option<u32>,
     parent_is: Option<Fingerprint>,
     fingerprint: Fingerprint,
@@ -296,7 +292,6 @@ struct Placed {
 
 type KnownSessions = HashMap<(AgentId, SessionId), HashMap<Fingerprint, u32>>;
 
-/// Returns the place of a turn in its session, if it is there.
 fn place(
     store: &Store,
     sessions: &mut KnownSessions,
@@ -320,7 +315,6 @@ fn place(
     Ok(found)
 }
 
-/// Finds the turns that the log lacks, and their places.
 fn find_new(store: &Store, turns: Vec<RestoredTurn>) -> TxnResult<Vec<Placed>> {
     let (mut sessions, mut found) = (KnownSessions::new(), Vec::new());
     let mut coming = HashSet::new();

@@ -26,7 +26,6 @@ pub(crate) enum LogJob {
 pub(crate) type Write = Box<dyn FnOnce(&mut Txn<'_>) -> StoreResult<Ack> + Send>;
 /// Notifies the caller. It runs after the flush.
 pub(crate) type Ack = Box<dyn FnOnce() + Send>;
-/// A query, which answers its caller itself.
 pub(crate) type ReadJob = Box<dyn FnOnce(&Store) -> StoreResult<()> + Send>;
 
 /// A turn that waits to be flushed. Its caller gets one answer. If it is dropped before, that is [`LogError::Closed`].
@@ -35,7 +34,6 @@ pub(crate) struct Append {
     pub(crate) key: u64,
     pub(crate) new: Box<NewTurn>,
     pub(crate) n_bytes: usize,
-    /// Its part of the memory of waiting turns, once it has one.
     pub(crate) room: Option<OwnedSemaphorePermit>,
     since: Instant,
     done: Option<Done>,

@@ -124,7 +124,6 @@ pub(crate) fn next_own(store: &Store, after: u64) -> StoreResult<Option<(u64, Ve
     Ok(None)
 }
 
-/// Returns the number of the last transaction, or 0 for an empty log.
 pub(crate) fn last_number(store: &Store) -> StoreResult<u64> {
     let last = store.range(Table::Journal, keys::under(&[])).next_back();
     let number = last.transpose()?.and_then(|(key, _)| keys::read_u64(&key));

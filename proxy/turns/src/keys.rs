@@ -6,7 +6,6 @@ use metaclaw_chat::{AgentId, RolloutId, SessionId, TurnId};
 
 use crate::{store::Bytes, text::Hash, turn::StateKind};
 
-/// Returns the id of the turn at a place of a session.
 pub(crate) fn id(session: u64, seq: u32) -> TurnId {
     TurnId { session, seq }
 }
@@ -19,7 +18,6 @@ pub(crate) fn turn(id: TurnId) -> [u8; 12] {
     key
 }
 
-/// Reads the id from a key that ends with [`turn`].
 pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     let (session, seq) = key.last_chunk::<12>()?.split_first_chunk::<8>()?;
     Some(TurnId {
@@ -28,7 +26,6 @@ pub(crate) fn read_turn(key: &[u8]) -> Option<TurnId> {
     })
 }
 
-/// Reads the id from the key of the first piece of a turn's value.
 pub(crate) fn read_first_piece(key: &[u8]) -> Option<TurnId> {
     (key.len() == 12).then(|| read_turn(key)).flatten()
 }
@@ -41,7 +38,6 @@ pub(crate) fn piece(key: &[u8], piece: u16) -> Vec<u8> {
     }
 }
 
-/// Returns a session's number, big-endian.
 pub(crate) fn session(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
@@ -51,33 +47,27 @@ pub(crate) fn name(agent: &AgentId, session: &SessionId) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0], session.as_str().as_bytes()].concat()
 }
 
-/// Returns the prefix of every key of one agent.
 pub(crate) fn agent(agent: &AgentId) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0]].concat()
 }
 
-/// Returns the key for one agent on one day.
 pub(crate) fn day(day: u32, name: &AgentId) -> Vec<u8> {
     [&day.to_be_bytes()[..], &agent(name)].concat()
 }
 
-/// Reads the agent from a key that begins with [`agent`].
 pub(crate) fn read_agent(key: &[u8]) -> Option<AgentId> {
     let name = key.split(|byte| *byte == 0).next()?;
     str::from_utf8(name).ok()?.parse().ok()
 }
 
-/// Returns the prefix for the turns of one agent in one state.
 pub(crate) fn index_prefix(kind: StateKind, agent: &AgentId) -> Vec<u8> {
     [&[kind as u8], agent.as_str().as_bytes(), &[0]].concat()
 }
 
-/// Returns the key for one turn among those of its agent and state.
 pub(crate) fn index(kind: StateKind, agent: &AgentId, id: TurnId) -> Vec<u8> {
     [&index_prefix(kind, agent)[..], &turn(id)].concat()
 }
 
-/// Returns the key that records that a session uses a text.
 pub(crate) fn text_user(text: &Hash, number: u64) -> [u8; 24] {
     let mut key = [0; 24];
     key[..16].copy_from_slice(text);
@@ -85,7 +75,6 @@ pub(crate) fn text_user(text: &Hash, number: u64) -> [u8; 24] {
     key
 }
 
-/// Returns the key of step `n` of one lineage of one agent.
 pub(crate) fn step(agent: &AgentId, lineage: &str, n: u64) -> Vec<u8> {
     let agent = agent.as_str().as_bytes();
     [agent, &[0], lineage.as_bytes(), &[0], &n.to_be_bytes()].concat()
@@ -96,7 +85,6 @@ pub(crate) fn lesson(agent: &AgentId, name: &str) -> Vec<u8> {
     [agent.as_str().as_bytes(), &[0], name.as_bytes()].concat()
 }
 
-/// Reads the lesson's name from such a key.
 pub(crate) fn read_lesson(key: &[u8]) -> Option<&str> {
     let zero = key.iter().position(|byte| *byte == 0)?;
     str::from_utf8(&key[zero + 1..]).ok()
@@ -107,7 +95,6 @@ pub(crate) fn rollout(id: &RolloutId) -> Vec<u8> {
     id.as_str().as_bytes().to_vec()
 }
 
-/// Returns the range of keys that begin with `prefix`.
 pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -119,12 +106,10 @@ pub(crate) fn under(prefix: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     (Bound::Included(prefix.into()), Bound::Unbounded)
 }
 
-/// Returns the range of keys from one to another (exclusive).
 pub(crate) fn between(from: &[u8], to: &[u8]) -> (Bound<Bytes>, Bound<Bytes>) {
     (Bound::Included(from.into()), Bound::Excluded(to.into()))
 }
 
-/// Reads a number at the beginning of a key or a value.
 pub(crate) fn read_u64(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }

@@ -42,7 +42,6 @@ pub struct LessonCounts {
 // === impl LessonCounts ===
 
 impl LessonCounts {
-    /// Raises the counts to those of another log.
     pub(crate) fn raise(&mut self, mut other: Self) {
         raise_all(self.stored(), other.stored());
     }
@@ -89,7 +88,6 @@ pub(crate) fn served(txn: &Txn<'_>, turn: &NewTurn, n: i64) -> StoreResult<()> {
     })
 }
 
-/// Counts that a turn was judged, for the first time or again.
 pub(crate) fn judged(
     txn: &Txn<'_>,
     agent: &AgentId,
@@ -129,7 +127,6 @@ fn under_what(txn: &Txn<'_>, id: TurnId) -> TxnResult<Option<Served>> {
     Ok(Some(served))
 }
 
-/// Changes the counts of each lesson of a turn, and of all turns.
 fn each(
     txn: &Txn<'_>,
     agent: &AgentId,
@@ -144,7 +141,6 @@ fn each(
     Ok(())
 }
 
-/// Changes the counts of one lesson, or of all turns for an empty name.
 pub(crate) fn change(
     txn: &Txn<'_>,
     agent: &AgentId,

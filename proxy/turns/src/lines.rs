@@ -20,10 +20,8 @@ use crate::{
     work,
 };
 
-/// Bytes of decoded turns that are kept from one turn of a list to the next.
 const KEPT: usize = 32 << 20;
 
-/// Reads lines, and keeps the turns that it decoded.
 pub(crate) struct LineReader<'s, S> {
     source: &'s S,
     decoded: HashMap<TurnId, TurnLines>,
@@ -50,7 +48,6 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
         }
     }
 
-    /// Returns the messages of a turn in order: runs of its session's lines.
     pub(crate) fn messages(&mut self, id: TurnId, runs: &[LineRun]) -> TxnResult<Vec<Message>> {
         let mut found = Vec::new();
         for (from, to, seq) in runs {
@@ -63,7 +60,6 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
         Ok(found)
     }
 
-    /// Returns the value of a line that a turn of the session has.
     pub(crate) fn value<T>(&mut self, id: TurnId, line: u32, seq: u32) -> TxnResult<T>
     where
         T: DeserializeOwned + Clone + 'static,
@@ -74,7 +70,6 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
         texts::value(source, text.ok_or_else(|| missing(id, line))?)
     }
 
-    /// Drops the decoded turns if they are many.
     pub(crate) fn trim(&mut self) {
         if self.n_bytes > KEPT {
             *self = Self::new(self.source);
@@ -98,7 +93,6 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
         Ok(at.seq)
     }
 
-    /// Returns the own lines of a turn, or `None` if there is no such turn.
     fn lines(&mut self, id: TurnId) -> TxnResult<Option<&TurnLines>> {
         Ok(match self.decoded.entry(id) {
             Entry::Occupied(known) => Some(known.into_mut()),

@@ -23,9 +23,7 @@ use crate::{
     verdicts,
 };
 
-/// Number of turns in a list without a limit.
 const DEFAULT_LIST: usize = 50;
-/// Characters of a text in a list.
 const SNIPPET: usize = 160;
 
 /// The largest number of turns in one list.
@@ -164,7 +162,6 @@ fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> TxnResult<FoundIds<'
     Ok(Box::new(ids.into_iter().rev().map(Ok)))
 }
 
-/// Returns all turns, or those after one in the list.
 fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
     let mut is_behind = before.is_none();
     let turns = journal::newest_first(store).filter(move |id| {
@@ -239,7 +236,6 @@ fn asked(
     Ok(asked.map(|(_, utterance)| cut(&utterance.text)))
 }
 
-/// Returns the last lines of some runs, as many as are searched for calls.
 fn last_lines(runs: &[LineRun]) -> Vec<LineRun> {
     let mut room = u32::try_from(LOOKED_BACK).unwrap_or(u32::MAX);
     let mut last = Vec::new();
@@ -266,7 +262,6 @@ fn snippet(message: &Message) -> String {
     cut(&names.join(", "))
 }
 
-/// Returns the beginning of a text, on one line.
 fn cut(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match one_line.char_indices().nth(SNIPPET) {

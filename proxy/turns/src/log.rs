@@ -247,7 +247,6 @@ impl TurnLog {
         self.inner.state.health()
     }
 
-    /// Sends a query to the thread. The answer is from stored data.
     pub(crate) fn read<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Store) -> TxnResult<T> + Send + 'static,
@@ -337,7 +336,6 @@ impl TurnLog {
 
 #[cfg(test)]
 impl TurnLog {
-    /// Reports when the store becomes unavailable and available.
     pub(crate) fn watch_broken(&self) -> tokio::sync::watch::Receiver<Option<String>> {
         self.inner.state.watch_broken()
     }

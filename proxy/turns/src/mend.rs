@@ -14,7 +14,6 @@ use crate::{
     values::{self, TxnError, TxnResult},
 };
 
-/// Changes in one transaction.
 const AT_ONCE: usize = 100;
 
 pub(crate) fn mend(store: &Store) -> StoreResult<()> {
@@ -53,7 +52,6 @@ fn count_missing(store: &Store) -> TxnResult<u64> {
     Ok(n + missing_texts(store)?.len() as u64)
 }
 
-/// Restores the names of sessions, and makes new sessions use unused numbers.
 fn names(store: &Store) -> TxnResult<()> {
     let mut sessions: Vec<(u64, SessionRecord)> = Vec::new();
     for (key, session) in values::readable_json(store, Table::Sessions, &[])? {
@@ -94,7 +92,6 @@ fn text_users(store: &Store) -> TxnResult<()> {
     Ok(())
 }
 
-/// Returns the hashes of texts that a session uses and that cannot be read.
 fn missing_texts(store: &Store) -> TxnResult<BTreeSet<Hash>> {
     let (mut missing, mut last) = (BTreeSet::new(), None);
     for pair in store.range(Table::TextUsers, keys::under(&[])) {
@@ -120,7 +117,6 @@ fn turns(store: &Store) -> TxnResult<BTreeMap<u64, BTreeSet<u32>>> {
     Ok(sessions)
 }
 
-/// Fills gaps in the places of a session's turns.
 fn gaps(store: &Store) -> TxnResult<()> {
     let mut lost = Vec::new();
     for (session, places) in turns(store)? {
@@ -140,7 +136,6 @@ fn gaps(store: &Store) -> TxnResult<()> {
     Ok(())
 }
 
-/// Adds missing turns to the journal, by which they are listed.
 fn arrivals(store: &Store) -> TxnResult<()> {
     let known = journal::newest_first(store).collect::<Result<BTreeSet<TurnId>, _>>()?;
     let mut missing = Vec::new();

@@ -80,7 +80,6 @@ impl NewTurn {
         })
     }
 
-    /// Returns the memory that its texts and ids take while it waits, in bytes.
     pub(crate) fn n_bytes(&self) -> usize {
         let (meta, served) = (&self.meta, &self.served);
         let parts = self

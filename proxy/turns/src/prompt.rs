@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// Characters of an excerpt.
 const EXCERPT: usize = 80;
 /// Characters before the first difference that an excerpt may begin with, if no space is nearer.
 const CONTEXT: usize = 24;
@@ -32,7 +31,6 @@ fn drop_marks(value: &mut Value) {
     }
 }
 
-/// Returns the beginnings of two texts from the word with their first difference on, each on one line.
 pub(crate) fn first_change(old: &str, new: &str) -> (String, String) {
     let mut pairs = old.char_indices().zip(new.chars());
     let differs = pairs.find(|((_, old), new)| old != new);
@@ -48,7 +46,6 @@ pub(crate) fn first_change(old: &str, new: &str) -> (String, String) {
     (excerpt(&old[start..]), excerpt(&new[start..]))
 }
 
-/// Returns the beginning of a text on one line.
 fn excerpt(text: &str) -> String {
     let beginning: String = text.chars().take(4 * EXCERPT).collect();
     let one_line = beginning.split_whitespace().collect::<Vec<_>>().join(" ");

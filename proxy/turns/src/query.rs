@@ -268,12 +268,10 @@ fn replied(store: &Store, id: TurnId, record: &Record) -> TxnResult<Option<Repli
     }))
 }
 
-/// The place after all turns of a session.
 fn end_of(session: u64) -> TurnId {
     keys::id(session, u32::MAX)
 }
 
-/// Returns the last turn of a session.
 pub(crate) fn last_turn(store: &Store, session: u64) -> TxnResult<Option<TurnId>> {
     last_before(store, end_of(session)).next().transpose()
 }
@@ -283,7 +281,6 @@ fn last_before(store: &Store, id: TurnId) -> impl Iterator<Item = TxnResult<Turn
     read::ids_in(store, earlier).rev()
 }
 
-/// Returns the turns of one of an agent's sessions, or those in one state.
 pub(crate) fn in_session(
     store: &Store,
     agent: &AgentId,
@@ -309,7 +306,6 @@ pub(crate) fn in_session(
     Ok(ids)
 }
 
-/// Returns the turns under a prefix of the index by state, ordered by id.
 pub(crate) fn moved(store: &Store, prefix: &[u8]) -> TxnResult<Vec<TurnId>> {
     let mut ids = Vec::new();
     for pair in store.range(Table::Index, keys::under(prefix)) {

@@ -17,7 +17,6 @@ use crate::{
     verdicts, work,
 };
 
-/// Returns one turn with everything that is stored about it.
 pub(crate) fn turn(store: &Store, id: TurnId) -> TxnResult<Option<Turn>> {
     let Some(record) = Record::get(store, id)? else {
         return Ok(None);
@@ -53,7 +52,6 @@ pub(crate) fn turn(store: &Store, id: TurnId) -> TxnResult<Option<Turn>> {
     }))
 }
 
-/// Returns the reply of a turn, if there is one.
 pub(crate) fn reply(
     lines: &mut LineReader<'_, Store>,
     id: TurnId,
@@ -63,7 +61,6 @@ pub(crate) fn reply(
     reply.transpose()
 }
 
-/// Returns the ids of a session's turns, in order.
 pub(crate) fn turn_ids(store: &Store, number: u64) -> TxnResult<Vec<TurnId>> {
     ids_in(store, keys::under(&keys::session(number))).collect()
 }

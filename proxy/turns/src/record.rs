@@ -35,7 +35,6 @@ pub(crate) struct Record {
     /// A random key from when the turn was handed in. It identifies a turn that is written again after a failure.
     pub(crate) key: u64,
     pub(crate) meta: TurnMeta,
-    /// The turn whose reply this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<u32>,
     /// The messages of the request up to the parent's reply.
@@ -50,10 +49,8 @@ pub(crate) struct Record {
     pub(crate) is_answer: bool,
     /// The hash name of its [`Setup`] in the table `texts`.
     pub(crate) setup: String,
-    /// The hash name of its tools in that table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tools: Option<String>,
-    /// Why a provider's cache could not serve the whole prompt of an earlier turn again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<PrefixBreak>,
 }
@@ -61,7 +58,6 @@ pub(crate) struct Record {
 // === impl Stored ===
 
 impl Stored {
-    /// Reads one turn as it is stored.
     pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Self>> {
         let Some(bytes) = values::get(source, Table::Turns, &keys::turn(id))? else {
             return Ok(None);
@@ -75,7 +71,6 @@ impl Stored {
         }
     }
 
-    /// Reads one turn as it is stored, and parses its record.
     pub(crate) fn get_read(
         source: &impl StoreSource,
         id: TurnId,
@@ -85,14 +80,12 @@ impl Stored {
         stored.map(read).transpose()
     }
 
-    /// Returns the turn's own lines with their numbers.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (u32, &str)> {
         let mut lines = self.text.lines();
         let first = lines.next().and_then(|first| first.parse().ok());
         (first.unwrap_or(u32::MAX)..).zip(lines.skip(1))
     }
 
-    /// Returns its whole text: a number and a header, then its own lines.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
@@ -110,7 +103,6 @@ impl Record {
         Ok(Stored::get_read(source, id)?.map(|(_, record)| record))
     }
 
-    /// Writes a turn whose own lines are numbered from `first` on.
     pub(crate) fn put(
         &self,
         txn: &StoreTxn<'_>,
@@ -128,13 +120,11 @@ impl Record {
         values::put(txn, Table::Turns, &keys::turn(id), text.as_bytes())
     }
 
-    /// Returns the lines of the request one by one.
     pub(crate) fn lines(&self) -> impl DoubleEndedIterator<Item = u32> {
         let runs = self.old.iter().chain(&self.new);
         runs.flat_map(|(from, to, _)| *from..*to)
     }
 
-    /// Returns the names of its separately stored texts, except those of its lines.
     pub(crate) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
         std::iter::once(&mut self.setup).chain(&mut self.tools)
     }
@@ -146,7 +136,6 @@ impl Record {
     }
 }
 
-/// Makes the error for a turn that cannot be read.
 pub(crate) fn damaged_turn(id: TurnId, why: impl Into<String>) -> TxnError {
     damaged(format!("turn {id}"), why)
 }
@@ -160,7 +149,6 @@ pub(crate) fn damaged_turn(id: TurnId, why: impl Into<String>) -> TxnError {
 /// The value at the place of a lost turn, and the reason of its state.
 const LOST: &str = "lost";
 
-/// Reserves the place of a lost turn.
 pub(crate) fn put_lost(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> StoreResult<()> {
     let (key, state) = (keys::turn(id), lost_state());
     values::put(txn, Table::Turns, &key, LOST.as_bytes())?;
@@ -173,7 +161,6 @@ pub(crate) fn is_lost(source: &impl StoreSource, id: TurnId) -> TxnResult<bool> 
     Ok(text.is_some_and(|text| text == LOST.as_bytes()))
 }
 
-/// Frees the place for the turn itself.
 pub(crate) fn remove_lost(txn: &StoreTxn<'_>, agent: &AgentId, id: TurnId) -> StoreResult<()> {
     let key = keys::turn(id);
     values::remove(txn, Table::Turns, &key)?;

@@ -30,12 +30,10 @@ pub(crate) struct SessionRecord {
     pub(crate) session: SessionId,
 }
 
-/// The lines of a session by their hashes, and its latest turns.
 #[derive(Debug, Default)]
 pub(crate) struct SessionIndex {
     /// For each line its hash, and the turn that has it.
     lines: Vec<(Hash, u32)>,
-    /// The last line of each text.
     places: HashMap<Hash, u32>,
     /// The hashes of texts by those of the spellings in which clients write them.
     spellings: HashMap<Hash, Hash>,
@@ -47,14 +45,12 @@ pub(crate) struct SessionIndex {
     replies: HashMap<[u8; 8], u32>,
     /// Whether some text was masked. A later turn repeats the secret in its token ids.
     pub(crate) is_masked: bool,
-    /// The place of the next new turn.
     pub(crate) next_seq: u32,
 }
 
 // === impl SessionRecord ===
 
 impl SessionRecord {
-    /// Reads the entry of a session with a number.
     pub(crate) fn get(source: &impl StoreSource, number: u64) -> TxnResult<Option<Self>> {
         values::get_json(source, Table::Sessions, &keys::session(number))
     }
@@ -64,7 +60,6 @@ impl SessionRecord {
         session.ok_or_else(|| damaged_turn(id, "its session is missing"))
     }
 
-    /// Returns the number of the session with a name.
     pub(crate) fn number(
         source: &impl StoreSource,
         agent: &AgentId,
@@ -115,7 +110,6 @@ impl SessionIndex {
         self.keys.get(&key).copied()
     }
 
-    /// Returns the number of lines, which is the number of the next one.
     pub(crate) fn n_lines(&self) -> u32 {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
@@ -127,7 +121,6 @@ impl SessionIndex {
         at.or_else(|| self.places.get(hash).copied())
     }
 
-    /// Returns the latest turn that may have a reply id.
     pub(crate) fn with_reply(&self, reply_id: &str) -> Option<u32> {
         self.replies.get(&journal::mark(Some(reply_id))).copied()
     }
@@ -169,12 +162,10 @@ impl SessionIndex {
         runs
     }
 
-    /// Adds another spelling of a text.
     pub(crate) fn put_spelling(&mut self, spelling: Hash, hash: Hash) {
         self.spellings.insert(spelling, hash);
     }
 
-    /// Adds a turn, or replaces the one at its place.
     pub(crate) fn put_turn(&mut self, seq: u32, turn: Record) {
         self.keys.insert(turn.key, seq);
         if let Some(reply_id) = &turn.meta.reply_id {
@@ -264,13 +255,11 @@ const FREE: &[u8] = &[0, 0];
 /// So many skipped numbers are recorded. Any further ones stay unused.
 const MOST_FREE: u64 = 10_000;
 
-/// Returns the number for the next new session.
 pub(crate) fn next_number(txn: &StoreTxn<'_>) -> StoreResult<u64> {
     let stored = txn.get(Table::Names, NEXT)?;
     Ok(stored.and_then(|next| keys::read_u64(&next)).unwrap_or(1))
 }
 
-/// Returns whether no session ever had this number.
 pub(crate) fn is_free_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<bool> {
     let is_beyond = number >= next_number(txn)? && number < u64::MAX;
     Ok(is_beyond || txn.get(Table::Names, &free_key(number))?.is_some())
@@ -287,7 +276,6 @@ pub(crate) fn take_number(txn: &StoreTxn<'_>, number: u64) -> StoreResult<()> {
     txn.put(Table::Names, NEXT, &keys::session(number + 1))
 }
 
-/// Makes new sessions use numbers above this one.
 pub(crate) fn pass_numbers(txn: &StoreTxn<'_>, number: u64) -> StoreResult<()> {
     if number < next_number(txn)? {
         return Ok(());

@@ -12,9 +12,7 @@ use crate::{config::TurnsConfig, error::OpenError, folder, log::TurnLog};
 /// Beginnings of their folder names: databases that did not open, copies of databases that lost data, and databases of
 /// an older format that earlier programs moved.
 const DATABASES: [&str; 2] = ["damaged-", "format-"];
-/// Beginning of the folder names of parts that a database works without.
 const PARTS: &str = "repaired-";
-/// The folder to which one is copied for reading.
 const COPY: &str = "copy-to-read";
 
 /// The logs beside the log.

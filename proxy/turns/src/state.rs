@@ -33,7 +33,6 @@ pub(crate) fn of_turn(txn: &Txn<'_>, id: TurnId) -> TxnResult<(AgentId, TurnStat
     Ok((SessionRecord::of_turn(txn, id)?.agent, get(txn, id)?))
 }
 
-/// Returns the count of turns in `state`, if there is one.
 fn standing<'f>(funnel: &'f mut Funnel, state: &TurnState) -> Option<&'f mut u64> {
     match state {
         TurnState::Captured | TurnState::Judged => None,
@@ -89,7 +88,6 @@ pub(crate) fn remove(
     Ok(())
 }
 
-/// Counts a new turn, and why its prompt broke with an earlier one.
 pub(crate) fn enter(
     txn: &mut Txn<'_>,
     turn: &NewTurn,

@@ -256,7 +256,6 @@ fn take(txn: &mut Txn<'_>, new: NewStep, taken_ms: u64) -> TxnResult<()> {
     Ok(values::put_json(txn, Table::Steps, &key, &steps)?)
 }
 
-/// Returns the state of a turn that a step may take.
 fn free_state(txn: &Txn<'_>, step: &NewStep, id: TurnId) -> TxnResult<TurnState> {
     let (agent, state) = state::of_turn(txn, id)?;
     if agent != step.agent {

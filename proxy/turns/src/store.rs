@@ -151,7 +151,6 @@ impl Store {
         }
     }
 
-    /// Returns whether it had data before this opening.
     pub(crate) fn was_recovered(&self) -> bool {
         self.db.was_recovered()
     }
@@ -322,7 +321,6 @@ impl StoreError {
     }
 }
 
-/// Visits all readable pairs. Returns the number of gaps.
 fn each_readable(
     tree: &sled::Tree,
     mut each: impl FnMut(Bytes, Bytes) -> sled::Result<()>,

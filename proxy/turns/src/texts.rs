@@ -18,10 +18,8 @@ use crate::{
 
 /// Texts of more bytes than this are stored separately, once for all sessions.
 const INLINE: usize = 1_024;
-/// Bytes of such texts whose parsed values are cached, the latest ones.
 const KEPT: usize = 1 << 20;
 
-/// The cache of the latest values, by the texts' hashes.
 struct ReadCache {
     values: LruCache<Hash, (usize, Box<dyn Any>)>,
     n_bytes: usize,
@@ -76,7 +74,6 @@ pub(crate) fn text<'l>(source: &impl StoreSource, line: &'l str) -> TxnResult<Co
     utf8(bytes).map(Cow::Owned)
 }
 
-/// Returns the hash in a line, if its text is stored separately.
 pub(crate) fn shared(line: &str) -> Option<Hash> {
     let hex = line.strip_prefix('#').filter(|hex| hex.len() == 32)?;
     u128::from_str_radix(hex, 16).ok().map(u128::to_be_bytes)
@@ -86,7 +83,6 @@ pub(crate) fn line_hash(line: &str) -> Hash {
     shared(line).unwrap_or_else(|| hash(line.as_bytes()))
 }
 
-/// Returns whether a session uses a separately stored text.
 pub(crate) fn is_used(source: &impl StoreSource, number: u64, key: &Hash) -> StoreResult<bool> {
     let user = keys::text_user(key, number);
     Ok(source.get(Table::TextUsers, &user)?.is_some())
@@ -110,12 +106,10 @@ pub(crate) fn share(
     Ok(name(key))
 }
 
-/// Returns the form in which a line refers to a separately stored text.
 pub(crate) fn name(key: &Hash) -> String {
     format!("#{:032x}", u128::from_be_bytes(*key))
 }
 
-/// Removes a session from the users of a text.
 pub(crate) fn release(txn: &StoreTxn<'_>, number: u64, key: &Hash) -> StoreResult<()> {
     if !is_used(txn, number, key)? {
         return Ok(());

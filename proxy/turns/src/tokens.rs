@@ -22,7 +22,6 @@ use crate::{
 /// Largest number of turns whose ids build on one another, which limits the time to read them.
 const MAX_DEPTH: u32 = 32;
 
-/// The first line of a value.
 #[derive(Debug, Serialize, Deserialize)]
 struct TokensHeader {
     adapter: Option<String>,
@@ -123,7 +122,6 @@ fn shared(txn: &Txn<'_>, parent: TurnId) -> TxnResult<Option<(u32, Tokens)>> {
     Ok(before.filter(|(depth, _)| is_complete && *depth < MAX_DEPTH))
 }
 
-/// Returns a turn's ids, if it has some.
 pub(crate) fn get(source: &impl StoreSource, id: TurnId) -> TxnResult<Option<Tokens>> {
     Ok(get_with_depth(source, id)?.map(|(_, tokens)| tokens))
 }

@@ -303,7 +303,6 @@ impl TurnMeta {
         }
     }
 
-    /// Returns whether it has a complete reply and is no side turn. Such a turn may be learned from.
     pub(crate) fn is_learnable(&self) -> bool {
         self.kind != TurnKind::Side && self.end == StreamEnd::Complete
     }

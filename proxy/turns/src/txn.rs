@@ -24,7 +24,6 @@ pub(crate) struct Txn<'a> {
     pub(crate) cache: &'a mut SessionCache,
     pub(crate) mask: &'a Mask,
     pub(crate) appended: Vec<JournalEntry>,
-    /// New turns whose prompts broke with an earlier one.
     pub(crate) broken: Vec<(TurnId, BreakCause)>,
 }
 
@@ -53,7 +52,6 @@ impl<'a> Txn<'a> {
         self.change(agent, Table::Counts, &keys::agent(agent), change)
     }
 
-    /// Changes an agent's counts for the day of a time in Unix milliseconds.
     pub(crate) fn count_day(
         &self,
         agent: &AgentId,
@@ -63,7 +61,6 @@ impl<'a> Txn<'a> {
         self.count_on(agent, day_of(at_ms), change)
     }
 
-    /// Changes an agent's counts for a day ([`day_of`]).
     pub(crate) fn count_on(
         &self,
         agent: &AgentId,
@@ -92,7 +89,6 @@ impl<'a> Txn<'a> {
         values::put_json(self.store, table, key, &counts)
     }
 
-    /// Ends the operations of the `number`th transaction. Returns the new turns whose prompts broke.
     pub(crate) fn finish(self, number: u64) -> StoreResult<Vec<(TurnId, BreakCause)>> {
         journal::put(self.store, number, &self.appended)?;
         Ok(self.broken)

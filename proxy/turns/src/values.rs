@@ -12,10 +12,8 @@ use crate::{
     store::{Bytes, Store, StoreError, StoreResult, StoreSource, StoreTxn, Table},
 };
 
-/// Bytes of a piece that is not the last.
 const PIECE: usize = 4_000;
 
-/// Why an operation ended without a result.
 #[derive(Debug)]
 pub(crate) enum TxnError {
     /// The store failed, so the whole transaction fails.
@@ -35,7 +33,6 @@ pub(crate) fn split<T>(result: TxnResult<T>) -> StoreResult<Result<T, LogError>>
     }
 }
 
-/// Returns a long value, if there is one.
 pub(crate) fn get(
     source: &impl StoreSource,
     table: Table,
@@ -102,7 +99,6 @@ pub(crate) fn readable<T>(read: TxnResult<T>) -> TxnResult<Option<T>> {
     }
 }
 
-/// Joins a value from its first piece and the following ones.
 fn join(
     table: Table,
     first: &[u8],
@@ -123,7 +119,6 @@ fn join(
     }
 }
 
-/// Returns a JSON value, if there is one.
 pub(crate) fn get_json<T: DeserializeOwned>(
     source: &impl StoreSource,
     table: Table,
@@ -138,7 +133,6 @@ fn read_json<T: DeserializeOwned>(table: Table, bytes: &[u8]) -> TxnResult<T> {
     value.map_err(|error| damaged(format!("a value of {table:?}"), error.to_string()))
 }
 
-/// Writes a long value, and replaces an existing one.
 pub(crate) fn put(txn: &StoreTxn<'_>, table: Table, key: &[u8], bytes: &[u8]) -> StoreResult<()> {
     let packed = codec::pack(bytes).map_err(StoreError::Other)?;
     let n_pieces = u16::try_from(packed.len() / PIECE + 1)
@@ -153,7 +147,6 @@ pub(crate) fn put(txn: &StoreTxn<'_>, table: Table, key: &[u8], bytes: &[u8]) ->
     Ok(())
 }
 
-/// Writes a JSON value, and replaces an existing one.
 pub(crate) fn put_json(
     txn: &StoreTxn<'_>,
     table: Table,
@@ -164,12 +157,10 @@ pub(crate) fn put_json(
     put(txn, table, key, &bytes)
 }
 
-/// Removes all pieces of a long value.
 pub(crate) fn remove(txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> StoreResult<()> {
     remove_from(txn, table, key, 0)
 }
 
-/// Removes the pieces of a value from the `from`th on.
 fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> StoreResult<()> {
     for piece in 0.. {
         let piece_key = keys::piece(key, piece);
@@ -186,7 +177,6 @@ fn remove_from(txn: &StoreTxn<'_>, table: Table, key: &[u8], from: u16) -> Store
     Ok(())
 }
 
-/// Makes the error for something in the log that cannot be read.
 pub(crate) fn damaged(what: impl Into<String>, why: impl Into<String>) -> TxnError {
     TxnError::Refused(LogError::Damaged {
         what: what.into(),
@@ -203,7 +193,6 @@ impl TxnError {
         Self::Store(self.into_store())
     }
 
-    /// Makes a refusal a failure of the store.
     pub(crate) fn into_store(self) -> StoreError {
         match self {
             Self::Store(error) => error,

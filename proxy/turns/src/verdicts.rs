@@ -24,7 +24,6 @@ fn masked(txn: &Txn<'_>, mut verdict: Verdict) -> Verdict {
     verdict
 }
 
-/// Masks the texts of a verdict. Returns whether there was something to mask.
 pub(crate) fn mask_hints(verdict: &mut Verdict, mask: &dyn Fn(&str) -> Option<String>) -> bool {
     let votes = verdict.votes.iter_mut().map(|vote| &mut vote.hint);
     let hints = votes.chain([&mut verdict.hint]).flatten();

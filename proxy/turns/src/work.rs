@@ -13,7 +13,6 @@ pub(crate) fn count(n_bytes: usize) {
     let _ = n_bytes;
 }
 
-/// Returns the count of this thread since its last call.
 #[cfg(test)]
 pub(crate) fn counted() -> usize {
     COUNT.replace(0)

@@ -53,7 +53,6 @@ enum AfterBatch {
 // === impl LogWorker ===
 
 impl LogWorker {
-    /// Works until it is closed or all handles are dropped.
     pub(crate) fn run(mut self, opened: OpenedStore) {
         let mut engine = Some(StoreEngine::new(opened));
         let mut next = Instant::now();

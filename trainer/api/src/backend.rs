@@ -168,7 +168,6 @@ pub enum BackendError {
 // === impl BackendError ===
 
 impl BackendError {
-    /// What became of a request that reqwest could not finish within its deadline.
     pub(crate) fn unanswered(
         call: &'static str,
         url: &str,

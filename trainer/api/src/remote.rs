@@ -25,9 +25,7 @@ use crate::{
 
 /// The timeout of calls that compute nothing.
 const QUICK: Duration = Duration::from_secs(30);
-/// The default timeout of calls that train or sample.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How much of an error's text goes into a message.
 const SHOWN: usize = 600;
 
 /// A key, shown only as `sk-…abcd`.
@@ -62,7 +60,6 @@ pub struct RemoteBackend {
     config: Arc<RemoteConfig>,
 }
 
-/// A call before it is sent.
 struct RemoteCall {
     name: &'static str,
     method: Method,
@@ -137,7 +134,6 @@ impl RemoteBackend {
         })
     }
 
-    /// Posts to a path, whose end names the call in errors.
     fn post<T: DeserializeOwned>(
         &self,
         path: &'static str,
@@ -347,7 +343,6 @@ impl RemoteCall {
     }
 }
 
-/// Percent-encodes `text` as one segment of a path.
 fn path_segment(text: &str) -> String {
     use fmt::Write as _;
     text.bytes().fold(String::new(), |mut out, byte| {

@@ -83,7 +83,6 @@ pub(crate) async fn completions(
     Ok(response)
 }
 
-/// The text of one reply so far.
 #[derive(Debug, Default)]
 struct Said {
     text: ReplyPiece,
@@ -91,7 +90,6 @@ struct Said {
     reason: &'static str,
 }
 
-/// Sends the reply in one piece.
 async fn whole(
     head: Head,
     n: u32,

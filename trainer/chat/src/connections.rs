@@ -14,7 +14,6 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The time for a request's head, and for a connection without a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 /// The largest number of connections at once. Others wait in the system's queue.
 const MAX_CONNECTIONS: usize = 1024;

@@ -14,7 +14,6 @@ use metaclaw_trainer_text::{
 
 /// Seconds after which to retry a sampler that is unavailable for now, if it does not say.
 const LATER_S: u32 = 5;
-/// The same if somebody has to pay first.
 const AFTER_PAYMENT_S: u32 = 300;
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
@@ -318,7 +317,6 @@ mod tests {
         assert_eq!(code(reserved), None);
     }
 
-    /// Returns status, code and Retry-After for a sampler's failure.
     fn answered(error: SamplerError) -> (u16, String, Option<String>) {
         let error = ApiError::from(error);
         let code = error.body().error.code;

@@ -11,7 +11,6 @@ use serde_json::{Value, value::RawValue};
 
 use crate::error::ApiError;
 
-/// Characters of a refused value that are shown.
 const SHOWN: usize = 80;
 
 /// A field of a route.
@@ -82,7 +81,6 @@ fn unknown(name: &str, fields: &[Field]) -> ApiError {
 // === impl Field ===
 
 impl Field {
-    /// Reads a row of three cells: the name, what becomes of the field, and what it does.
     fn read(row: &'static str) -> Option<Self> {
         let row = row.strip_prefix("| `")?.strip_suffix(" |")?;
         let mut cells = row.splitn(3, " | ");

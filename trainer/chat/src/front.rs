@@ -14,7 +14,6 @@ use crate::{
     sampled::{self, SampledRing},
 };
 
-/// Bytes of served sequences whose ids are remembered by their text.
 const REMEMBERED: usize = 32 << 20;
 /// A name for the base model besides its own.
 pub const BASE: &str = "base";
@@ -46,7 +45,6 @@ struct FrontState {
     sampled: SampledRing,
     queue: RequestQueue,
     bodies: Pool,
-    /// Largest body in bytes.
     most: usize,
 }
 
@@ -117,7 +115,6 @@ impl Front {
         &self.0.bodies
     }
 
-    /// Returns the largest body in bytes.
     pub(crate) fn most(&self) -> usize {
         self.0.most
     }

@@ -34,14 +34,11 @@ pub struct Model {
     context: usize,
     tokenizer: Arc<ChatTokenizer>,
     end_ids: Vec<u32>,
-    /// Bytes of the longest token.
     longest: usize,
 }
 
-/// A prompt, as the template writes it and as ids for the model.
 #[derive(Debug, Clone)]
 pub(crate) struct Prompt {
-    /// The text of the chat template.
     pub(crate) rendered: Rendered,
     /// The ids: the sampled ones where the prompt begins like an earlier served sequence, and tokenised ones for the
     /// rest.
@@ -50,19 +47,14 @@ pub(crate) struct Prompt {
     pub(crate) conversation: Option<Arc<Conversation>>,
 }
 
-/// The input of the chat template.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Value>,
-    /// `None` if there are none.
     pub(crate) tools: Option<Value>,
-    /// Variables of the template, such as `enable_thinking`.
     pub(crate) variables: Map<String, Value>,
-    /// Text that is added at the end of the system prompt.
     pub(crate) system_append: Option<String>,
 }
 
-/// A source that always has a model.
 #[derive(Debug)]
 pub(crate) struct Always(pub(crate) Arc<Model>);
 
@@ -203,7 +195,6 @@ impl Model {
         .await
     }
 
-    /// Renders a conversation with one more message, or returns `None` if the template refuses it.
     pub(crate) fn rendered_with(
         &self,
         conversation: &Conversation,
@@ -243,12 +234,10 @@ impl Model {
         done.map_err(|error| ApiError::internal(format!("the tokenizer failed: {error}")))?
     }
 
-    /// Returns the largest number of bytes that can fit into the context.
     fn longest_text(&self) -> usize {
         self.context.saturating_mul(self.longest)
     }
 
-    /// Refuses a text that is far too long without tokenising it completely.
     fn check_length(&self, text: &str) -> Result<(), ApiError> {
         if text.len() > self.longest_text() {
             return Err(ApiError::context_bytes(self.longest_text(), self.context));

@@ -50,7 +50,6 @@ impl IdReader {
         (text, ends)
     }
 
-    /// Returns the held text when nothing follows.
     pub(crate) fn finish(&mut self) -> String {
         if self.is_stopped {
             return String::new();
@@ -69,7 +68,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns the text of ids, with `!` where the reply ended.
     fn read(stop: &str, ids: &[u32]) -> String {
         let dir = tempfile::tempdir().unwrap();
         write_tiny_text(dir.path()).unwrap();

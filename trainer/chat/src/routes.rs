@@ -69,7 +69,6 @@ pub async fn read_text(State(front): State<Front>, request: Request, next: Next)
     }
 }
 
-/// Returns what was sampled for a reply.
 async fn sampled(
     State(front): State<Front>,
     Path(id): Path<String>,

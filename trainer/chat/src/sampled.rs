@@ -14,11 +14,9 @@ use metaclaw_trainer_api::wire::Sampled;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time for which a record is kept.
 pub(crate) const KEEP: Duration = Duration::from_secs(15 * 60);
 /// Bytes held in total, enough for about 1,300 replies to a prompt of 10,000 tokens.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
-/// Bytes of a record besides its numbers.
 const OVERHEAD: usize = 512;
 
 #[derive(Debug)]
@@ -62,7 +60,6 @@ impl SampledRing {
         held.by_id.insert(sampled.id.clone(), Arc::new(sampled));
     }
 
-    /// Returns the record of a reply, if it is still there.
     pub(crate) fn get(&self, id: &str) -> Option<Arc<Sampled>> {
         let mut held = self.held.lock();
         held.drop_old(Instant::now(), self.keep);

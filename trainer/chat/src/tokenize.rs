@@ -5,7 +5,6 @@ use metaclaw_trainer_api::wire::{TokenizeReply, TokenizeRequest};
 
 use crate::{chat, error::ApiError, front::Front, json::JsonBody, model::Conversation};
 
-/// Converts a text, or messages with the chat template, to ids.
 pub(crate) async fn tokenize(
     State(front): State<Front>,
     JsonBody(request): JsonBody<TokenizeRequest>,

@@ -41,7 +41,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     write(&folder, Path::new(&out))
 }
 
-/// Trains three steps, so that B is not zero, and writes adapter, ids and logits.
 fn write(folder: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let model = Model::load(folder, Kind::Float, &Devices::cpu())?;
     let lora = LoraSpec {

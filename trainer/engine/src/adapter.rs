@@ -136,7 +136,6 @@ pub fn info(folder: &Path) -> Result<AdapterSummary, AdapterError> {
     })
 }
 
-/// The files that make an adapter, but for its numbers.
 pub(crate) struct Files<'a> {
     lora: &'a Lora,
     config: String,
@@ -157,7 +156,6 @@ impl<'a> Files<'a> {
         })
     }
 
-    /// Whether a folder has these very files.
     fn are_in(&self, folder: &Path) -> bool {
         let config = tensors::read_bytes(&folder.join(CONFIG));
         config.is_ok_and(|config| config == self.config.as_bytes())
@@ -219,7 +217,6 @@ pub fn read(folder: &Path, base: &BaseSpec) -> Result<LoadedAdapter, AdapterErro
     Ok(LoadedAdapter { lora, step, sha256 })
 }
 
-/// Rank, alpha and targets, which fit the base, and the steps behind them.
 fn read_spec(folder: &Path, base: &BaseSpec) -> Result<(LoraSpec, u64), AdapterError> {
     let file = folder.join(CONFIG);
     let config = config::AdapterConfigFile::read(&file)?;

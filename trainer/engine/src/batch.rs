@@ -98,7 +98,6 @@ impl Model {
     }
 }
 
-/// Stretches of rows with the same adapter, from the number of rows and the adapter of each sequence.
 pub(crate) fn segments<'a>(
     sequences: impl Iterator<Item = (usize, Option<&'a Lora>)>,
 ) -> Vec<Segment<'a>> {

@@ -63,7 +63,6 @@ impl TrainingSnapshot {
         self.with(self.lora.placed(placement)?)
     }
 
-    /// A snapshot of these parameters with the optimiser state of this one.
     fn with(&self, lora: Lora) -> Result<Self> {
         let beside = |tensors: &[Tensor]| {
             let pairs = tensors.iter().zip(lora.params());

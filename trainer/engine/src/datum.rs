@@ -111,7 +111,6 @@ pub fn wanted(
     pairs.map(of_sample).collect()
 }
 
-/// A datum and its number, for messages.
 struct Numbered<'a> {
     index: usize,
     datum: &'a Datum,

@@ -4,7 +4,6 @@ use std::io::{self, Read};
 
 use sha2::{Digest, Sha256};
 
-/// Hashes everything that a reader returns.
 pub(crate) fn hash_all(mut input: impl Read, hash: &mut Sha256) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 18];
     loop {

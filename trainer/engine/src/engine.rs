@@ -54,7 +54,6 @@ pub enum EngineError {
     Stopped,
 }
 
-/// Number of commands that wait for the thread.
 const QUEUE: usize = 256;
 
 /// A running engine. Clones share it, and it stops when the last one is dropped.

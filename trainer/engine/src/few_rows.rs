@@ -45,12 +45,10 @@ pub(crate) fn product(
     Ok(is_done.then_some(y))
 }
 
-/// Whether this machine has the kernels.
 pub(crate) fn are_here() -> bool {
     kernels::is_supported(threads())
 }
 
-/// Whether [`attention`] computes this.
 pub(crate) fn attends(heads: Heads, device: Device) -> bool {
     device == Device::Cpu && kernels::attends(heads, threads())
 }

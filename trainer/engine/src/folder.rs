@@ -114,7 +114,6 @@ fn is_left_over(name: &str) -> bool {
     hidden.starts_with('.') && hidden.len() > 1 && number(pid) && number(count) && !ours
 }
 
-/// The parent, made if need be, and a new empty folder in it.
 fn beside(target: &Path) -> io::Result<(PathBuf, PathBuf)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let parent = target.parent().unwrap_or_else(|| Path::new(".")).to_owned();

@@ -27,7 +27,6 @@ pub fn total() -> Option<usize> {
     machine.into_iter().chain(limit).min()
 }
 
-/// The number behind a word at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<usize> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)

@@ -31,7 +31,6 @@ pub struct TopTokens {
 /// Logits that are computed again in f32 where the model's dtype is narrower.
 const N_EXACT: i64 = 64;
 
-/// Rows whose adapter has a part for the LM head.
 struct Adapted<'a> {
     start: i64,
     len: i64,
@@ -120,7 +119,6 @@ impl<'a> Adapted<'a> {
         }))
     }
 
-    /// These rows; a view.
     fn rows(&self, all: &Tensor) -> Result<Tensor> {
         all.f_narrow(0, self.start, self.len)
     }
@@ -187,7 +185,6 @@ impl LogProbs {
     }
 }
 
-/// A tensor's numbers in row-major order.
 fn to_vec(tensor: &Tensor) -> Result<Vec<f32>> {
     Vec::<f32>::try_from(&tensor.f_reshape([-1])?)
 }

@@ -202,14 +202,11 @@ impl AdamState {
     }
 }
 
-/// The numbers of one step that all parameters share.
 struct Rates {
     config: AdamConfig,
-    /// The factor that clips the gradient.
     clip_coef: f64,
     /// Learning rate over the bias correction of the mean.
     step_size: f64,
-    /// Root of the bias correction of the mean square.
     bias_correction2_sqrt: f64,
 }
 
@@ -230,7 +227,6 @@ impl Rates {
         }
     }
 
-    /// The new parameter, mean and mean square.
     fn apply(
         &self,
         param: &Tensor,

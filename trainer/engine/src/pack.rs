@@ -164,7 +164,6 @@ impl Row {
         });
     }
 
-    /// Puts another row's places behind the own ones.
     fn append(&mut self, other: Self) {
         let by = self.len();
         for mut branch in other.branches {

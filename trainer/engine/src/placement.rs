@@ -17,7 +17,6 @@ pub struct Placement {
     stages: Vec<Stage>,
 }
 
-/// Layers that follow one another on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stage {
     device: Device,

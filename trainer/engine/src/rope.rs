@@ -18,7 +18,6 @@ use crate::torch::Result;
 pub struct Rope {
     /// Angle per position of each pair, `[head_dim / 2]`, f32.
     frequencies: Tensor,
-    /// Multiplies cosines and sines.
     attention: f64,
     n_positions: usize,
     kind: Kind,

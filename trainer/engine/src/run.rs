@@ -25,7 +25,6 @@ pub struct RunConfig {
 #[derive(Debug)]
 pub struct OpenRun {
     state: TrainingSnapshot,
-    /// The devices of the base's layers, and of the run's.
     placement: Placement,
     gradients: Vec<Tensor>,
     since_step: Tally,
@@ -40,7 +39,6 @@ pub struct OpenRun {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ParamsVersion(u64);
 
-/// Statistics since the last step.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     loss: f64,
@@ -186,7 +184,6 @@ impl OpenRun {
         })
     }
 
-    /// Drops the gradients that wait.
     fn forget(&mut self) {
         self.gradients.clear();
         self.since_step = Tally::default();
@@ -250,7 +247,6 @@ impl OpenRun {
 }
 
 impl From<TrainingSnapshot> for OpenRun {
-    /// A run on the CPU.
     fn from(state: TrainingSnapshot) -> Self {
         Self {
             state,

@@ -94,7 +94,6 @@ pub fn write<'a>(
     open.sync_all().map_err(failed)
 }
 
-/// The length of the header, and the header: names, shapes, and the offsets of the numbers.
 fn header(tensors: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
     let mut end = 0;
     let info = |(name, tensor): &(String, &Tensor)| {

@@ -93,7 +93,6 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
     write(dir, "model.safetensors", &bytes)
 }
 
-/// Returns a tensor's name in the file of a model that also takes images.
 fn name_in_file(model_config: &ModelConfig, name: String) -> String {
     if model_config.is_part {
         format!("language_model.{name}")

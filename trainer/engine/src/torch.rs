@@ -2,5 +2,4 @@
 
 use tch::TchError;
 
-/// What libtorch returns, or its refusal.
 pub(crate) type Result<T, E = TchError> = std::result::Result<T, E>;

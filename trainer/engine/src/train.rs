@@ -259,7 +259,6 @@ impl TrainJob {
         Ok(self.pass.is_some() || self.rows.len() > 0)
     }
 
-    /// The next row that has a loss anywhere.
     fn next_pass(&mut self, model: &Model) -> Result<Option<RowPass>> {
         for row in self.rows.by_ref() {
             if let Some(pass) = RowPass::begin(model, &self.work, &row)? {

@@ -85,7 +85,6 @@ pub fn load(
     })
 }
 
-/// The files, and how their tensors are loaded.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     files: &'a SafeFiles,
@@ -94,7 +93,6 @@ struct Source<'a> {
     device: Device,
 }
 
-/// The matrix as it is, or rounded.
 fn matrix(plain: Tensor, quantization: Option<Quantization>) -> Result<Matrix> {
     Ok(match quantization {
         Some(Quantization::Int8) => Matrix::int8(&plain)?,
@@ -133,7 +131,6 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
     })
 }
 
-/// Loads the map of the projections that read the same input.
 fn linear(
     config: &ModelConfig,
     source: &Source<'_>,
@@ -174,7 +171,6 @@ fn for_few_rows(weight: Tensor) -> Result<Tensor> {
     Ok(weight.f_tr()?.f_contiguous()?.f_tr()?)
 }
 
-/// A norm's numbers as they multiply.
 fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor> {
     match config.norm_weights {
         NormWeights::Plain => Ok(stored),

@@ -7,7 +7,6 @@ use std::path::Path;
 use anyhow::{Result, anyhow, ensure};
 use indicatif::DecimalBytes;
 
-/// Advice if a disk is too small.
 const ELSEWHERE: &str = "or name a folder on another disk (METACLAW_CACHE for what is fetched, METACLAW_HOME for what is installed)";
 
 /// Adds advice to an error of writing if the disk is full.

@@ -14,14 +14,12 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 /// If no byte arrives for this long, the connection counts as dead.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// A file at an address.
 #[derive(Debug)]
 pub(crate) struct RemoteFile {
     agent: Agent,
     url: String,
 }
 
-/// The server's answer to a request for a range.
 pub(crate) enum Answer {
     /// The range, of a file with `total` bytes.
     Part { body: Box<dyn Read>, total: u64 },
@@ -29,7 +27,6 @@ pub(crate) enum Answer {
     Whole { body: Box<dyn Read>, total: u64 },
 }
 
-/// Why a request failed, and whether a retry may help.
 #[derive(Debug)]
 pub(crate) struct RemoteError {
     pub(crate) error: anyhow::Error,
@@ -149,7 +146,6 @@ fn parse_content_range(text: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, total.parse().ok()?))
 }
 
-/// Reads a local file, for example a wheel in a folder that pip uses (`--find-links`).
 fn local(path: &Path, range: &Range<u64>) -> Result<Answer> {
     let open = || -> std::io::Result<(File, u64)> {
         let about = path.metadata()?;

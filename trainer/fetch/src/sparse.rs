@@ -20,7 +20,6 @@ use crate::disk::writing;
 use crate::hash::sha256_of;
 use crate::remote::{Answer, RemoteError, RemoteFile};
 
-/// What is downloaded, and noted as present, at once.
 const BLOCK: usize = 256 << 10;
 /// Failures in a row, without a block received in between, before the download gives up.
 const ATTEMPTS: u32 = 5;
@@ -221,7 +220,6 @@ impl SparseCopy {
         Ok(())
     }
 
-    /// Writes a body of these blocks, and notes each that is complete.
     fn take(&mut self, mut body: Box<dyn Read>, blocks: Range<u64>) -> Result<(), RemoteError> {
         let mut buffer = vec![0; BLOCK];
         for block in blocks {
@@ -241,26 +239,22 @@ impl SparseCopy {
         Ok(())
     }
 
-    /// Appends to the list.
     fn note(&mut self, text: &str) -> Result<()> {
         writing(self.list.write_all(text.as_bytes()), &list_of(&self.path))
     }
 
-    /// Returns the length of a block: the last one may be shorter, and those after it are empty.
     fn size_of(&self, block: u64) -> usize {
         let rest = self.length.saturating_sub(block * BLOCK as u64);
         usize::try_from(rest).unwrap_or(BLOCK).min(BLOCK)
     }
 }
 
-/// Returns the path of a copy's list.
 fn list_of(copy: &Path) -> PathBuf {
     let mut path = copy.as_os_str().to_owned();
     path.push(".have");
     PathBuf::from(path)
 }
 
-/// Reads the length and the blocks of the list of a file with this hash.
 fn read_list(path: &Path, sha256: &str) -> Option<(u64, BTreeSet<u64>)> {
     let text = fs::read_to_string(path).ok()?;
     // A last line without its end may be the beginning of a longer number.

@@ -7,16 +7,13 @@ use sha2::{Digest, Sha256};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manners {
-    /// Whether the server answers a range with the whole file.
     pub(crate) no_ranges: bool,
     /// The number of first answers that end after `cut_after` bytes of their body.
     pub(crate) cuts: usize,
     pub(crate) cut_after: usize,
-    /// If set, every answer has this status and no body.
     pub(crate) status: Option<u16>,
 }
 
-/// Serves one body at every path, until the test ends.
 pub(crate) struct TestServer {
     pub(crate) url: String,
     /// SHA-256 of the body in hexadecimal.
@@ -48,7 +45,6 @@ impl TestServer {
         }
     }
 
-    /// Returns the ranges requested so far, for example `0-99`.
     pub(crate) fn requests(&self) -> Vec<String> {
         let asked = self.server.asked();
         let ranges = asked

@@ -12,7 +12,6 @@ use crate::pip;
 pub const VERSION: &str = "2.11";
 /// The package that contains it.
 pub const REQUIREMENT: &str = "torch==2.11.0";
-/// The library for NVIDIA's GPUs.
 const CUDA: &str = "libtorch_cuda.so";
 /// Disk space of PyTorch with NVIDIA's libraries, in bytes.
 const CUDA_BYTES: u64 = 8_000_000_000;
@@ -46,7 +45,6 @@ pub fn cuda_environment(cache: &Path) -> PathBuf {
     cache.join("libtorch-2.11.0-cuda")
 }
 
-/// Returns PyTorch's folder in a virtual environment.
 fn torch_below(venv: &Path) -> Result<PathBuf> {
     let lib = venv.join("lib");
     let versions = fs::read_dir(&lib).with_context(|| format!("cannot list {}", lib.display()))?;
@@ -79,7 +77,6 @@ pub fn check(folder: &Path) -> Result<()> {
     }
 }
 
-/// Extracts "2.11" from `version.h`.
 fn version(header: &str) -> Option<String> {
     let number = |name: &str| {
         let line = header

@@ -10,10 +10,8 @@ use crate::job::ProductJob;
 use crate::terms::{ALIGNMENT, LowRankPair, Slot};
 use crate::{team, tile};
 
-/// The largest number of rows that one thread takes.
 const MOST_ROWS: usize = 4;
 
-/// The rows that a thread takes, and the place of their sums.
 struct AdaptTask<'a, 'b> {
     x: &'a [f32],
     y: &'b mut [f32],

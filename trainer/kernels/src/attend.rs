@@ -17,7 +17,6 @@ use crate::{team, tile};
 /// Largest number of positions of one segment. A long past is shared among threads.
 const STRETCH: usize = 128;
 
-/// Consecutive positions for one row and one key head.
 struct Stretch {
     row: usize,
     kv_head: usize,
@@ -52,7 +51,6 @@ pub(crate) fn fits<W>(
         && pasts.iter().all(has_past)
 }
 
-/// Computes attention for inputs that [`fits`] accepted.
 pub(crate) fn attend<W: Weight>(
     q: &[f32],
     cached: &Cached<'_, W>,
@@ -98,7 +96,6 @@ pub(crate) fn attend<W: Weight>(
     }
 }
 
-/// Returns the segments, those of one row and key head together.
 fn stretches(pasts: &[Vec<Range<usize>>], n_kv: usize) -> Vec<Stretch> {
     let mut all = Vec::new();
     for (row, past) in pasts.iter().enumerate() {

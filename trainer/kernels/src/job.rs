@@ -13,7 +13,6 @@ pub(crate) const BLOCK: usize = 12;
 /// Number of parts for each thread. If another program delays a thread, the others take its parts.
 const PARTS_A_THREAD: usize = 8;
 
-/// A product whose lengths fit.
 pub(crate) struct ProductJob<'a, W> {
     pub(crate) x: &'a [f32],
     pub(crate) w: &'a [W],
@@ -25,7 +24,6 @@ pub(crate) struct ProductJob<'a, W> {
     borrowed: PhantomData<&'a mut [f32]>,
 }
 
-/// Rows of the matrix that no thread has taken yet.
 pub(crate) struct Parts {
     next: AtomicUsize,
     size: usize,
@@ -60,7 +58,6 @@ impl<'a, W> ProductJob<'a, W> {
         })
     }
 
-    /// Returns the number of input rows.
     pub(crate) fn n_rows(&self) -> usize {
         self.x.len() / self.width
     }
@@ -78,7 +75,6 @@ impl<'a, W> ProductJob<'a, W> {
 // === impl Parts ===
 
 impl Parts {
-    /// Returns the next rows of the matrix.
     pub(crate) fn next(&self) -> Option<Range<usize>> {
         let start = self.next.fetch_add(self.size, Ordering::Relaxed);
         (start < self.all).then(|| start..self.all.min(start + self.size))

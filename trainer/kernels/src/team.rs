@@ -18,7 +18,6 @@ type WorkerBody = unsafe extern "C" fn(*mut c_void);
 type Parallel = unsafe extern "C" fn(WorkerBody, *mut c_void, c_uint, c_uint);
 type WorkFn<'a> = &'a (dyn Fn() + Sync);
 
-/// Returns whether there are threads to share work with.
 pub(crate) fn is_there() -> bool {
     parallel().is_some()
 }

@@ -32,7 +32,6 @@ pub struct Heads {
     pub width: usize,
 }
 
-/// Largest number of query heads that share a key head.
 pub(crate) const MOST_SHARING: usize = 16;
 /// A row's width is a multiple of this.
 pub const ALIGNMENT: usize = 16;

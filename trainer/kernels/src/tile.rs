@@ -20,7 +20,6 @@ use crate::lanes::{Avx2, Avx512, Lanes, Load, Weight, prefetch, sums};
 // SAFETY: shared data is only read, except for `y`. Each thread writes the columns of its own rows of the matrix.
 unsafe impl<W: Sync> Sync for ProductJob<'_, W> {}
 
-/// Returns whether the processor has the instructions.
 pub(crate) fn is_supported() -> bool {
     has_avx512() || has_avx2()
 }
@@ -33,7 +32,6 @@ fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
 }
 
-/// Multiplies some rows of the matrix with all rows of the input, with the widest vectors of the processor.
 pub(crate) fn compute<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
     if has_avx512() {
         // SAFETY: the processor has the instructions.
@@ -252,7 +250,6 @@ pub(crate) fn mix<W: Weight>(weights: &[f32], rows: &[W], width: usize, out: &mu
     }
 }
 
-/// Sizes of one mixture of one to four sums.
 #[derive(Clone, Copy)]
 struct Mixing {
     n: usize,

@@ -103,7 +103,6 @@ pub(crate) enum QuantizationArg {
     Int8,
 }
 
-/// Why flags or environment variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArgsError {
     /// The value is not a number.
@@ -132,7 +131,6 @@ pub(crate) enum ArgsError {
     NoCache,
 }
 
-/// The parts of [`Args`] that needed the environment or a check.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) address: SocketAddr,
@@ -196,7 +194,6 @@ impl Args {
         })
     }
 
-    /// Whether a flag or the environment names the devices of training.
     pub(crate) fn names_devices(&self, env: &impl Fn(&str) -> Option<String>) -> bool {
         let given = self.training_devices.clone();
         let given = given.or_else(|| env("METACLAW_TRAINING_DEVICES"));
@@ -243,7 +240,6 @@ impl Args {
     }
 }
 
-/// Returns MetaClaw's cache folder.
 fn cache_folder(env: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let ours = env("METACLAW_CACHE").map(PathBuf::from);
     let xdg = || Some(PathBuf::from(env("XDG_CACHE_HOME")?).join("metaclaw"));

@@ -20,7 +20,6 @@ pub(crate) fn parsed<T: FromStr<Err: Display>>(field: &'static str, text: &str) 
 static TABLES: LazyLock<FieldTables> =
     LazyLock::new(|| read_tables(include_str!("../data/fields.md")));
 
-/// The fields of a route, by its heading in `data/fields.md`.
 pub(crate) fn of_route(route: &str) -> &'static [Field] {
     TABLES.get(route).map_or(&[], Vec::as_slice)
 }

@@ -31,12 +31,10 @@ pub(crate) use self::{
 use crate::error::ApiError;
 use parking_lot::Mutex;
 
-/// The settings of a host.
 #[derive(Debug)]
 pub(crate) struct HostConfig {
     /// A GGUF file, a Hugging Face directory, or a name at the hub. If it is missing, the first run names the model.
     pub(crate) model: Option<PathBuf>,
-    /// Finds and downloads models by their names.
     pub(crate) fetcher: Fetcher,
     /// The engine's settings, whose model is the one above.
     pub(crate) engine: EngineConfig,
@@ -44,7 +42,6 @@ pub(crate) struct HostConfig {
     pub(crate) n_kept: usize,
 }
 
-/// The engine, with its checkpoints and adapters.
 #[derive(Debug)]
 pub(crate) struct Host {
     engine: Arc<EngineCell>,
@@ -101,7 +98,6 @@ impl Host {
         info.map_or_else(Vec::new, |info| info.end_ids.clone())
     }
 
-    /// The number format of the engine; `None` before a model is loaded.
     pub(crate) fn dtype(&self) -> Option<Dtype> {
         self.engine.info().map(|info| info.dtype)
     }
@@ -112,13 +108,11 @@ impl Host {
         info.map_or_else(|| Path::new(""), |info| &info.dir)
     }
 
-    /// Returns the base model's fingerprint, or `None` before there is one.
     pub(crate) fn base_fingerprint(&self) -> Option<String> {
         let engine = self.engine.get().ok()?;
         Some(engine.base().id.fingerprint.clone())
     }
 
-    /// Returns the devices that are used, each once, and their memory.
     pub(crate) fn devices(&self) -> Vec<DeviceInfo> {
         let (training, inference) = self.engine.devices();
         let mut all: Vec<_> = training.as_slice().to_vec();
@@ -141,7 +135,6 @@ impl Host {
         infos
     }
 
-    /// Returns the steps of the last used run, or `None` before there is one.
     pub(crate) fn last_step(&self) -> Option<u64> {
         *self.last_step.lock()
     }
@@ -158,7 +151,6 @@ impl Host {
         self.engine.model()
     }
 
-    /// Makes the next work on the disk report when it begins, and wait.
     #[cfg(test)]
     pub(crate) fn hold_next_write(&self, closed: store::Closed) {
         self.store.gate.close(closed);

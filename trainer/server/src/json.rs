@@ -13,7 +13,6 @@ pub(crate) use metaclaw_trainer_chat::json::{check_values, count_values, mended,
 use crate::error::Result;
 use crate::{error::ApiError, fields, state::TrainerApp};
 
-/// A request with its body, and the server that is asked.
 #[derive(Debug)]
 pub(crate) struct Asked<T>(pub(crate) TrainerApp, pub(crate) T);
 

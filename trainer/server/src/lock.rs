@@ -17,7 +17,6 @@ pub(crate) struct FolderLock {
     _file: File,
 }
 
-/// Why the folder cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FolderLockError {
     /// Another trainer has it.

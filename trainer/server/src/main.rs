@@ -27,9 +27,7 @@ const ENVIRONMENT: [(&str, &str); 5] = [
     ("MALLOC_MMAP_THRESHOLD_", "67108864"),
     ("MALLOC_TOP_PAD_", "67108864"),
 ];
-/// The program that links libtorch.
 const ENGINE: &str = "metaclaw-trainer-engine";
-/// The library that it needs to start.
 const LIBTORCH: &str = "libtorch_cpu.so";
 /// The link in the checkout, relative to the build; `None` in a program for distribution.
 const IN_CHECKOUT: Option<&str> = if cfg!(feature = "portable") {
@@ -37,9 +35,7 @@ const IN_CHECKOUT: Option<&str> = if cfg!(feature = "portable") {
 } else {
     Some("../../.libtorch/lib")
 };
-/// The libtorch folder of the build.
 const BUILT_WITH: Option<&str> = option_env!("METACLAW_LIBTORCH_LIB");
-/// The folders that the dynamic linker searches by itself.
 const SYSTEM: [&str; 4] = [
     "/usr/local/lib",
     "/usr/lib",
@@ -84,7 +80,6 @@ fn start() -> String {
     format!("{} cannot be started: {}", engine.display(), command.exec())
 }
 
-/// The folders where the engine's process will look for its libraries, in order.
 fn library_folders(folder: &Path, by_hand: Option<OsString>) -> Vec<PathBuf> {
     let by_hand = by_hand.unwrap_or_default();
     std::env::split_paths(&by_hand)

@@ -33,7 +33,6 @@ use crate::{
     vllm::{self, Process},
 };
 
-/// How long running replies may take after the process was told to end.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// The first line on stdout, which a parent waits for. It is the only line there.
@@ -156,7 +155,6 @@ fn engine_config(args: &Args, resolved: &Resolved) -> EngineConfig {
     }
 }
 
-/// Prepares vLLM, if it answers chats.
 fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, Option<Process>)> {
     let Some(inference) = resolved.inference.clone() else {
         return Ok((None, None));
@@ -172,7 +170,6 @@ fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, O
     Ok((Some(behind), process))
 }
 
-/// Starts vLLM if it is ours, and watches it.
 fn run_inference(
     app: &TrainerApp,
     process: Option<Process>,

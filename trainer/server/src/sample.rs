@@ -15,10 +15,8 @@ use crate::{
     state::TrainerApp,
 };
 
-/// The largest number of continuations of one request.
 const MAX_SAMPLES: u32 = 64;
 
-/// The fork's fields, and additional sampling settings.
 #[derive(Debug)]
 pub(crate) struct SampleBody {
     own: SampleRequest,
@@ -34,7 +32,6 @@ impl ReadApiJson for SampleBody {
     }
 }
 
-/// Samples continuations of the given ids and returns all of them together.
 pub(crate) async fn sample(Asked(app, body): Asked<SampleBody>) -> Result<Json<SampleReply>> {
     let n = body.own.num_samples;
     let draw = draw(&app, body).await?;

@@ -16,7 +16,6 @@ use crate::{
 };
 use parking_lot::Mutex;
 
-/// The engine, asked for samples.
 #[derive(Debug)]
 pub(crate) struct EngineSampler {
     host: Arc<Host>,
@@ -70,7 +69,6 @@ impl Sampler for EngineSampler {
     }
 }
 
-/// The events of one reply until its end.
 fn events_of(
     choice: u32,
     generation: Generation,
@@ -84,7 +82,6 @@ fn events_of(
     Box::pin(going)
 }
 
-/// The adapter that serves requests without a model's name.
 #[derive(Debug, Default)]
 pub(crate) struct DefaultAdapter {
     /// The adapter that this process saved last, as the fork's server serves it. After a restart it is the base until
@@ -114,7 +111,6 @@ impl DefaultAdapter {
         Err(ApiError::adapter_in_use(text))
     }
 
-    /// Returns the default adapter.
     pub(crate) fn last_saved(&self) -> Option<AdapterName> {
         self.last_saved.lock().clone()
     }

@@ -16,7 +16,6 @@ use crate::{
     vllm::{Link, VllmServing},
 };
 
-/// Limits of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerLimits {
     /// Limits of chats and of other requests for text. A batch of 64 sequences of 8,192 tokens has a body of about 40 MB
@@ -24,7 +23,6 @@ pub(crate) struct ServerLimits {
     pub(crate) text: chat::Limits,
     /// The size of all training bodies in progress, in bytes.
     pub(crate) training_bodies: usize,
-    /// The number of training calls that may wait or run.
     pub(crate) n_training: usize,
     pub(crate) tinker: TinkerLimits,
 }
@@ -33,7 +31,6 @@ pub(crate) struct ServerLimits {
 #[derive(Debug, Clone)]
 pub(crate) struct TrainerApp(Arc<ServerState>);
 
-/// The content of [`TrainerApp`].
 #[derive(Debug)]
 pub(crate) struct ServerState {
     pub(crate) host: Arc<Host>,
@@ -42,24 +39,20 @@ pub(crate) struct ServerState {
     pub(crate) training_bodies: Pool,
     pub(crate) tinker_bodies: Pool,
     pub(crate) tinker: Tinker,
-    /// The server that answers chats in place of the engine, if there is one.
     pub(crate) inference: Option<Behind>,
     key: Option<ApiKey>,
     pub(crate) limits: ServerLimits,
 }
 
-/// The vLLM server that answers chats.
 #[derive(Debug, Clone)]
 pub(crate) struct Behind {
     pub(crate) link: Arc<Link>,
-    /// The command and the log of its process, if it was started here.
     pub(crate) process: Option<(String, String)>,
 }
 
 // === impl Behind ===
 
 impl Behind {
-    /// The chat server's state for `/v1/health`.
     pub(crate) fn health(&self) -> Inference {
         let (command, log) = self.process.clone().unzip();
         Inference {
@@ -86,13 +79,11 @@ impl Default for ServerLimits {
 // === impl TrainerApp ===
 
 impl TrainerApp {
-    /// A server whose engine answers chats as well.
     #[cfg(test)]
     pub(crate) fn new(host: Host, limits: ServerLimits, key: Option<ApiKey>) -> Self {
         Self::with_inference(Arc::new(host), limits, key, None)
     }
 
-    /// A server whose chats `inference` answers, if it is given.
     pub(crate) fn with_inference(
         host: Arc<Host>,
         limits: ServerLimits,
@@ -119,7 +110,6 @@ impl TrainerApp {
         }))
     }
 
-    /// A handle that does not keep the server alive.
     pub(crate) fn downgrade(&self) -> WeakApp {
         WeakApp(Arc::downgrade(&self.0))
     }
@@ -144,14 +134,12 @@ fn behind_front<S: ModelSource + Sampler + 'static>(
     (Arc::clone(&serving) as _, serving)
 }
 
-/// A weak handle on the state.
 #[derive(Debug)]
 pub(crate) struct WeakApp(Weak<ServerState>);
 
 // === impl WeakApp ===
 
 impl WeakApp {
-    /// The state; `None` after the server has ended.
     pub(crate) fn upgrade(&self) -> Option<TrainerApp> {
         self.0.upgrade().map(TrainerApp)
     }

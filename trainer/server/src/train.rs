@@ -39,19 +39,16 @@ fn ok() -> String {
     "ok".to_owned()
 }
 
-/// Opens a run. Other runs stay open.
 pub(crate) async fn create(Asked(app, request): Asked<CreateRequest>) -> Reply<CreateReply> {
     app.host.load_base(&request.base_model).await?;
     app.host.create_run(request).await.map(Json)
 }
 
-/// Frees a run's memory.
 pub(crate) async fn close(Asked(app, request): Asked<CloseRunRequest>) -> Reply<CloseRunReply> {
     app.host.close_run(request.session_id).await?;
     Ok(Json(CloseRunReply { status: ok() }))
 }
 
-/// Computes log-probabilities without changing a gradient.
 pub(crate) async fn forward(Asked(app, request): Asked<ForwardRequest>) -> Reply<ForwardReply> {
     app.host.forward(request).await.map(Json)
 }
@@ -62,7 +59,6 @@ pub(crate) async fn forward_backward(
     app.host.forward_backward(request).await.map(Json)
 }
 
-/// Applies gradients and clears them.
 pub(crate) async fn optim_step(
     Asked(app, request): Asked<OptimStepRequest>,
 ) -> Reply<OptimStepReply> {
@@ -100,7 +96,6 @@ impl ReadApiJson for SaveCheckpointBody {
     }
 }
 
-/// Saves adapter, optimiser and step.
 pub(crate) async fn save_checkpoint(
     Asked(app, body): Asked<SaveCheckpointBody>,
 ) -> Reply<CheckpointSaveReply> {
@@ -112,7 +107,6 @@ pub(crate) async fn save_checkpoint(
     app.host.save_checkpoint(request).await.map(Json)
 }
 
-/// Returns the given name, or else the run and its step.
 async fn name_of<T: FromStr<Err = NameError>>(
     app: &TrainerApp,
     run: &RunId,
@@ -125,7 +119,6 @@ async fn name_of<T: FromStr<Err = NameError>>(
     parsed("name", &name)
 }
 
-/// Sets a run to the state of a checkpoint.
 pub(crate) async fn load_checkpoint(
     Asked(app, request): Asked<CheckpointLoadRequest>,
 ) -> Reply<CheckpointLoadReply> {
@@ -148,7 +141,6 @@ fn checkpoint_name(host: &Host, path: &str) -> Result<CheckpointName> {
     })
 }
 
-/// Lists every complete checkpoint, oldest first.
 pub(crate) async fn checkpoints(State(app): State<TrainerApp>) -> Reply<CheckpointsReply> {
     let checkpoints = app.host.checkpoints().await?;
     Ok(Json(CheckpointsReply { checkpoints }))
@@ -162,20 +154,17 @@ pub(crate) async fn delete_checkpoint(
     Ok(Json(DeleteReply { status: ok() }))
 }
 
-/// Deletes checkpoints that are not needed any more.
 pub(crate) async fn prune(Asked(app, request): Asked<PruneRequest>) -> Reply<PruneReply> {
     let default = app.models.last_saved();
     let deleted = app.host.prune(request.keep, default).await?;
     Ok(Json(PruneReply { deleted }))
 }
 
-/// Lists the adapters.
 pub(crate) async fn adapters(State(app): State<TrainerApp>) -> Reply<AdaptersReply> {
     let adapters = app.host.adapters().await?;
     Ok(Json(AdaptersReply { adapters }))
 }
 
-/// Takes an adapter into memory.
 pub(crate) async fn load_adapter(
     Asked(app, request): Asked<LoadAdapterRequest>,
 ) -> Reply<LoadAdapterReply> {
@@ -205,7 +194,6 @@ fn check_path(name: &AdapterName, path: Option<&str>, folder: &FsPath) -> Result
     }
 }
 
-/// Takes an adapter out of memory.
 pub(crate) async fn unload_adapter(
     Asked(app, request): Asked<UnloadAdapterRequest>,
 ) -> Json<UnloadReply> {
@@ -217,7 +205,6 @@ pub(crate) async fn unload_adapter(
     Json(UnloadReply { unloaded })
 }
 
-/// Deletes an adapter.
 pub(crate) async fn delete_adapter(
     State(app): State<TrainerApp>,
     Path(name): Path<String>,

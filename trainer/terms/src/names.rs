@@ -4,7 +4,6 @@ use std::{str::FromStr, sync::Arc};
 
 /// The longest adapter or checkpoint name, in bytes: with a suffix it still fits in a file name.
 const MAX_NAME: usize = 96;
-/// The number of hex digits of a run id.
 const RUN_DIGITS: usize = 8;
 
 /// Why a text is not a name.
@@ -41,7 +40,6 @@ pub struct CheckpointName(Arc<str>);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(Arc<str>);
 
-/// Returns whether `value` is one harmless path component of the allowed characters.
 fn is_component(value: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'@');
     let starts = |b: u8| b.is_ascii_alphanumeric() || b == b'_';

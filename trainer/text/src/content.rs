@@ -23,7 +23,6 @@ pub(crate) use self::spelling::Kind;
 /// Marks are taken from plane 15, which is for private use.
 const MARKS: Range<u32> = 0xF_0000..0xF_FFFE;
 
-/// The control tokens of a model.
 #[derive(Debug)]
 pub(crate) struct ControlTokens {
     tokens: Vec<(u32, AddedToken)>,
@@ -32,7 +31,6 @@ pub(crate) struct ControlTokens {
     spellings: Spellings,
 }
 
-/// A part of a rendered text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Text(&'a str),
@@ -61,7 +59,6 @@ impl ControlTokens {
         })
     }
 
-    /// Returns whether an id is a control token's.
     pub(crate) fn contains(&self, id: u32) -> bool {
         self.tokens.binary_search_by_key(&id, |(id, _)| *id).is_ok()
     }
@@ -106,12 +103,10 @@ impl ControlTokens {
     }
 }
 
-/// Returns a private-use character for which `taken` is false.
 pub(crate) fn free_mark(taken: impl Fn(char) -> bool) -> Option<char> {
     MARKS.filter_map(char::from_u32).find(|&mark| !taken(mark))
 }
 
-/// Returns whether this character could be a mark.
 pub(crate) fn may_be_mark(c: char) -> bool {
     MARKS.contains(&u32::from(c))
 }

@@ -104,7 +104,6 @@ impl ServedSequence {
         self.key.len() + numbers + size_of::<Self>()
     }
 
-    /// Returns the furthest cut up to which `key` is the same.
     fn shared(&self, key: &[u8]) -> Option<Cut> {
         let n = n_shared(&self.key, key);
         let within = self.cuts.partition_point(|cut| cut.n_bytes <= n);
@@ -112,7 +111,6 @@ impl ServedSequence {
     }
 }
 
-/// Returns the position after the last token with this id in a key.
 fn end_of_last(key: &[u8], id: u32) -> Option<usize> {
     let (mut at, mut end) = (0, None);
     for part in parts(key) {
@@ -127,7 +125,6 @@ fn end_of_last(key: &[u8], id: u32) -> Option<usize> {
     end
 }
 
-/// Returns the length of the common beginning.
 fn n_shared(one: &[u8], other: &[u8]) -> usize {
     // It compares in blocks, because byte by byte a full index would take 20 ms per request.
     const BLOCK: usize = 256;
@@ -211,7 +208,6 @@ impl ServedTokenIndex {
         Ok(ids)
     }
 
-    /// Returns the known ids at the beginning of a key, and the number of its bytes that they cover.
     fn recall(&self, key: &[u8]) -> (Vec<u32>, usize) {
         let mut held = self.held.lock();
         let shared = |(at, sequence): (usize, &ServedSequence)| Some((at, sequence.shared(key)?));

@@ -24,9 +24,7 @@ use self::marks::TemplateInput;
 use crate::content::ControlTokens;
 
 const NAME: &str = "chat";
-/// A system prompt that is looked for in what a template prints.
 const MARK: &str = "metaclaw-system-mark";
-/// Variables that come from the request itself.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 /// Steps of minijinja that a rendering may take, a twentieth of a second or less.
@@ -63,7 +61,6 @@ pub struct ChatTemplate {
     /// Whether it writes arguments of calls unchanged if they are text.
     takes_text: bool,
     most_steps: u64,
-    /// Whether it writes a system message that is not the first.
     takes_late_system: bool,
 }
 
@@ -175,7 +172,6 @@ impl ChatTemplate {
             .map_err(|error| refusal(&error))
     }
 
-    /// Renders a conversation of these roles and contents.
     fn try_out(&self, messages: &[(&str, &str)]) -> Result<String, RenderError> {
         let message =
             |(role, content): &(&str, &str)| serde_json::json!({"role": role, "content": content});
@@ -223,7 +219,6 @@ fn most_steps(source: &str) -> u64 {
     u64::try_from(MOST_OWN_TEXT / longest.max(1)).unwrap_or(u64::MAX)
 }
 
-/// Text that a template prints, at most [`python::MOST_TEXT`] bytes.
 #[derive(Default)]
 struct BoundedText(Vec<u8>);
 

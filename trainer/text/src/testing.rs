@@ -34,7 +34,6 @@ pub fn write_tiny_text(dir: &Path) -> Result<(), ModelFileError> {
     write(dir, "tokenizer_config.json", &config)
 }
 
-/// Makes a byte-level tokenizer without merges: one token per byte.
 fn tokenizer() -> Value {
     let mut vocab = Map::new();
     for (byte, letter) in byte_letters().into_iter().enumerate() {

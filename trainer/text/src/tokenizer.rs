@@ -183,7 +183,6 @@ impl ChatTokenizer {
         StreamDecoder::new(Arc::clone(&self.bytes), false)
     }
 
-    /// Makes a decoder like [`Self::stream_decoder`] that keeps this blank.
     pub(crate) fn raw_decoder(&self) -> StreamDecoder {
         self.stream_decoder().with_blank()
     }

@@ -55,14 +55,12 @@ pub(super) fn program(places: &Places, name: &str, out: &str, args: &[String]) -
     program
 }
 
-/// Tells a program where the cache folder and the release build are.
 pub(super) fn for_release<'a>(places: &Places, program: &'a mut Command) -> &'a mut Command {
     program
         .env("METACLAW_CACHE", &places.cache)
         .env("METACLAW_TEST_BIN_DIR", places.target.join("release"))
 }
 
-/// The folder's name; a quick run has another one.
 pub(super) fn quick_or(name: &str, args: &[String]) -> String {
     let end = if has(args, "--quick") { "-quick" } else { "" };
     format!("{name}{end}")

@@ -35,7 +35,6 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     command::run(&mut bench)
 }
 
-/// Returns the nginx of this machine, else that of Debian's package without installing it.
 fn nginx(places: &Places) -> Result<PathBuf> {
     let folder = places.cache.join("nginx");
     let unpacked = folder.join("usr/sbin/nginx");

@@ -50,7 +50,6 @@ pub(super) fn run(places: &Places, args: &[String]) -> Result<()> {
     command::run(bench.env("METACLAW_TEST_MODEL", model))
 }
 
-/// Finds a Python that SkyRL supports: by its name, or among pyenv's.
 fn python() -> Result<PathBuf> {
     for version in PYTHONS {
         let name = format!("python{version}");

@@ -13,7 +13,6 @@ pub(super) fn circles(n_files: usize, arrows: &Arrows) -> Vec<Vec<usize>> {
     circles.into_iter().map(|(_, circle)| circle).collect()
 }
 
-/// Returns the files on the shortest way from `start` back to it.
 fn shortest(start: usize, n_files: usize, arrows: &Arrows) -> Option<Vec<usize>> {
     let mut came_from = vec![None; n_files];
     let mut queue = VecDeque::from([start]);

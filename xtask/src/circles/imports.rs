@@ -7,7 +7,6 @@ use super::modules::{Modules, UseImport};
 /// From file, to file: the names that are imported.
 pub(super) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 
-/// What a path leads to.
 #[derive(Debug, Clone)]
 enum PathTarget {
     Module(usize),
@@ -17,7 +16,6 @@ enum PathTarget {
 #[derive(Debug, Clone)]
 struct Item {
     name: String,
-    /// The module that the path names.
     named: usize,
     /// The module that defines the item. It differs from `named` where that one re-exports the item.
     defined: usize,
@@ -92,7 +90,6 @@ fn follow(modules: &Modules, from: usize, path: &[String], n_steps: usize) -> Op
     Some(PathTarget::Module(at))
 }
 
-/// What `name` stands for in a module.
 fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<PathTarget> {
     let module = &modules.all[at];
     if let Some(child) = module.children.get(name) {
@@ -123,7 +120,6 @@ fn look_up(modules: &Modules, at: usize, name: &str, n_steps: usize) -> Option<P
 }
 
 impl PathTarget {
-    /// The same, reached by a path that ends at an import in `module`.
     fn seen_from(self, module: usize) -> Self {
         match self {
             Self::Item(item) => Self::Item(Item {

@@ -9,7 +9,6 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::files;
 
-/// Words before the name of an item.
 #[rustfmt::skip]
 const ITEMS: [&str; 8] = ["struct", "enum", "trait", "type", "const", "static", "fn", "union"];
 
@@ -20,25 +19,21 @@ pub(super) struct Modules {
     pub(super) all: Vec<Module>,
 }
 
-/// One module, named by its index in [`Modules::all`].
 #[derive(Debug, Default)]
 pub(super) struct Module {
     /// Index in [`Modules::files`].
     pub(super) file: usize,
     pub(super) parent: Option<usize>,
     pub(super) children: BTreeMap<String, usize>,
-    /// Names of items, macros included.
     pub(super) defines: BTreeSet<String>,
     pub(super) imports: Vec<UseImport>,
     /// All paths outside `use`, also those of one word.
     pub(super) paths: BTreeSet<Vec<String>>,
-    /// The folder of the files that `mod x;` names.
     folder: PathBuf,
     /// `mod x;`: the name, and the file that `#[path]` names.
     declares: Vec<(String, Option<String>)>,
 }
 
-/// One name that a `use` brings.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UseImport {
     pub(super) path: Vec<String>,
@@ -74,13 +69,11 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Whether `module` stands somewhere below `ancestor`.
     pub(super) fn is_below(&self, module: usize, ancestor: usize) -> bool {
         let mut above = std::iter::successors(self.all[module].parent, |at| self.all[*at].parent);
         above.any(|at| at == ancestor)
     }
 
-    /// Adds the modules of a file and of the files that it declares; returns the file's own.
     fn add_file(&mut self, path: &Path, folder: PathBuf, parent: Option<usize>) -> Result<usize> {
         let read = TokenStream::from_str(&files::read(path)?);
         let tokens = read.map_err(|error| anyhow!("{} is not Rust: {error}", path.display()))?;
@@ -200,7 +193,6 @@ impl Modules {
     }
 }
 
-/// Whether tokens end in `pub`, or `pub(..)`.
 fn is_public(before: &[TokenTree]) -> bool {
     let is_pub = |tree: &TokenTree| matches!(tree, TokenTree::Ident(word) if word == "pub");
     match before {
@@ -212,7 +204,6 @@ fn is_public(before: &[TokenTree]) -> bool {
     }
 }
 
-/// The text of `path = ".."`.
 fn path_attribute(tokens: TokenStream) -> Option<String> {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     match &trees[..] {
@@ -225,7 +216,6 @@ fn path_attribute(tokens: TokenStream) -> Option<String> {
     }
 }
 
-/// Adds each name that the tree of a `use` brings.
 fn add_leaves(
     tree: &[TokenTree],
     prefix: &[String],

@@ -16,7 +16,6 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A linker and a C compiler that know old C libraries.
 const TOOLS: [&str; 2] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1"];
 
-/// A version of the C library.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(pub(super) u32, pub(super) u32);
 
@@ -26,7 +25,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// Builds the proxy; returns the program's path.
 pub(super) fn build_proxy(places: &Places, profile: &str) -> Result<PathBuf> {
     let python = pip::environment(&places.cache.join("dist-tools"), &TOOLS)?;
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -60,14 +58,12 @@ pub(super) fn build_trainer(places: &Places, profile: &str) -> Result<PathBuf> {
     Ok(target.join(profile))
 }
 
-/// Copies a program without its symbols.
 pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.args(["--strip-all", "-o"]).arg(to).arg(from);
     command::output(&mut strip).map(drop)
 }
 
-/// Returns the oldest glibc that a program runs with.
 pub(super) fn glibc(program: &Path) -> Result<Version> {
     let mut nm = Command::new("nm");
     nm.args(["-D", "--undefined-only", "--with-symbol-versions"]);
@@ -84,7 +80,6 @@ fn newest(symbols: &str) -> Option<Version> {
     versions.max()
 }
 
-/// Refuses a program that searches libraries in a folder of this machine.
 pub(super) fn check_run_path(program: &Path) -> Result<()> {
     let mut readelf = Command::new("readelf");
     let dynamic = command::output(readelf.arg("-d").arg(program))?;
@@ -95,7 +90,6 @@ pub(super) fn check_run_path(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns a folder of the run path that is not relative to the program.
 fn foreign(dynamic: &str) -> Option<&str> {
     let is_path = |line: &&str| line.contains("RUNPATH") || line.contains("RPATH");
     let lines = dynamic.lines().filter(is_path);

@@ -13,16 +13,13 @@ use crate::cargo::{self, list};
 use crate::files;
 use crate::places::Places;
 
-/// How files that hold a licence are called.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "COPYRIGHT"];
 
-/// What cargo knows of all packages that a build for Linux on x86-64 may need.
 pub(super) fn metadata(places: &Places) -> Result<Value> {
     let linked = ["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"];
     cargo::metadata(places, &linked)
 }
 
-/// The packages of others that are linked into the package `root`, by name and version.
 pub(super) fn compiled_in<'a>(metadata: &'a Value, root: &str) -> Vec<&'a Value> {
     fn by_id(values: &Value) -> HashMap<&str, &Value> {
         let named = list(values).map(|value| (value["id"].as_str().unwrap_or_default(), value));
@@ -75,7 +72,6 @@ pub(super) fn of_crates(crates: &[&Value]) -> String {
     list
 }
 
-/// The licences of libtorch and of what it is made of, as PyTorch's package has them.
 pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
     let files = files_below(&libtorch.join("notices"), true)
         .context("archives are made with the libtorch that `cargo xtask setup` fetches")?;
@@ -89,7 +85,6 @@ pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
     Ok(packed.collect())
 }
 
-/// The files of a folder, in order; with those of its folders, if asked.
 fn files_below(folder: &Path, is_deep: bool) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in files::list(folder)? {

@@ -16,7 +16,6 @@ use metaclaw_fetch::{command, writing};
 
 const UNKNOWN_ERROR: u32 = 999;
 
-/// Adds the missing libraries to a folder that holds the wheel's, and checks that all of them load.
 pub(super) fn complete(lib: &Path) -> Result<()> {
     let torch_cpu = lib.join("libtorch_cpu.so");
     let mut nm = Command::new("nm");
@@ -68,13 +67,11 @@ fn source(symbols: &BTreeSet<String>) -> String {
     symbols.iter().map(line).collect()
 }
 
-/// Returns a linker version script with one node of the library's name, like NVIDIA's own.
 fn version_script(library: &str, symbols: &BTreeSet<String>) -> String {
     let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
     format!("{library} {{ global: {}; local: *; }};\n", names.join("; "))
 }
 
-/// Compiles C code to `<lib>/<name>`, with the soname `name`.
 fn compile_stub(lib: &Path, library: &str, symbols: &BTreeSet<String>) -> Result<()> {
     let script = version_script(library, symbols);
     compile(lib, library, &source(symbols), Some(&script))
@@ -99,7 +96,6 @@ fn compile(lib: &Path, name: &str, source: &str, script: Option<&str>) -> Result
     Ok(())
 }
 
-/// Checks that the loader finds every library and every versioned symbol.
 fn check_loads(lib: &Path, library: &Path) -> Result<()> {
     let mut ldd = Command::new("ldd");
     let listing = command::output(ldd.arg(library).env("LD_LIBRARY_PATH", lib))?;

@@ -18,7 +18,6 @@ const OWN_WEIGHT: u64 = 10;
 /// Without a terminal, a line is printed after each of these parts of the work.
 const LINES: u64 = 10;
 
-/// The crates of a build, each with its work.
 struct BuildProgress {
     bar: ProgressBar,
     waiting: HashSet<String>,
@@ -26,7 +25,6 @@ struct BuildProgress {
     n_lines: u64,
 }
 
-/// Builds the proxy and the trainer as a user runs them.
 pub(super) fn build_release(places: &Places) -> Result<()> {
     let mut progress = BuildProgress::new(places)?;
     let mut build = cargo(places, &["build", "--release", "--quiet"]);
@@ -65,7 +63,6 @@ impl BuildProgress {
         })
     }
 
-    /// Reads a line of cargo's, which names the crate that it has done.
     fn read(&mut self, line: &str) {
         let message: Value = serde_json::from_str(line).unwrap_or_default();
         let is_crate = message["reason"] == "compiler-artifact"

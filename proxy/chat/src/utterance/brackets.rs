@@ -94,7 +94,6 @@ fn without_blocks(text: &str) -> Cow<'_, str> {
 
 const END_OF: &str = "--- End of ";
 
-/// Returns the beginning of the block that a line closes.
 fn opening_of(line: &str) -> Option<String> {
     if let Some(name) = line
         .strip_prefix("[/")
@@ -107,7 +106,6 @@ fn opening_of(line: &str) -> Option<String> {
     (line.starts_with(END_OF) && line.ends_with("---")).then(|| "--- ".to_owned())
 }
 
-/// Returns the position of the first line that begins with `mark`.
 fn line_that_begins(text: &str, mark: &str) -> Option<usize> {
     let mut found = memmem::find_iter(text.as_bytes(), mark.as_bytes());
     found.find(|at| {
@@ -119,7 +117,6 @@ fn line_that_begins(text: &str, mark: &str) -> Option<usize> {
     })
 }
 
-/// Returns whether a part of a message opens a block that a later part closes.
 pub(super) fn opens_block(part: &str) -> bool {
     let first = part
         .trim_start()
@@ -130,7 +127,6 @@ pub(super) fn opens_block(part: &str) -> bool {
     first.starts_with("--- ") && first.len() > 8 && first.ends_with(" ---") && !closes_block(part)
 }
 
-/// Returns whether a part closes such a block.
 pub(super) fn closes_block(part: &str) -> bool {
     part.lines()
         .any(|line| line.trim_start().starts_with(END_OF))

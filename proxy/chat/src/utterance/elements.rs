@@ -13,9 +13,7 @@ use super::{
     wrappers,
 };
 
-/// Elements whose names contain one of these summarise earlier messages.
 const SUMMARIES: [&str; 2] = ["summary", "snapshot"];
-/// The text that was typed after a command.
 const ARGUMENTS: &str = "command-args";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +67,6 @@ enum Class {
 // === impl Place ===
 
 impl Place {
-    /// Returns whether the text is in an element that holds what was typed.
     pub(super) fn is_inside(self) -> bool {
         !matches!(self, Self::Outside | Self::Results)
     }
@@ -82,7 +79,6 @@ impl<'t> Split<'t> {
         Self::without(text, class, false)
     }
 
-    /// Removes only the elements that clients are known to write.
     pub(super) fn known(text: &'t str) -> Self {
         let class = |tag: &Tag<'_>| {
             if is_named(Name::Known, tag.name) {
@@ -181,7 +177,6 @@ impl<'t> Split<'t> {
         }
     }
 
-    /// Adds what was typed within an element, without elements of clients inside it.
     fn typed(&mut self, place: Place, inner: &'t str) {
         let split = Self::without(inner, class, true);
         self.n_inside += 1;
@@ -235,7 +230,6 @@ fn is_doubtful(text: &str, tag: &Tag<'_>, class: Class) -> bool {
     }
 }
 
-/// The lines that begin or end code fences.
 struct Fences {
     at: Vec<usize>,
     next: usize,

@@ -14,7 +14,6 @@ const ATTRIBUTES: [&str; 7] = [
 /// Bytes before a document that are searched for its introduction.
 const INTRODUCTION: usize = 256;
 
-/// Returns whether a tag by itself looks like one of a page, a drawing or a component.
 pub(super) fn is_markup(tag: &Tag<'_>) -> bool {
     let is_listed = || is_named(Name::Markup, &tag.name.to_ascii_lowercase());
     is_of_two_cases(tag.name)
@@ -60,7 +59,6 @@ pub(super) fn is_document(text: &str, tags: &[Tag<'_>], open: usize, close: usiz
     is_introduced && begins && ends && first.kind != Kind::Close
 }
 
-/// Recognises a component (`MyButton`), or a document's name (`groupId`).
 fn is_of_two_cases(name: &str) -> bool {
     let has = |is: fn(&u8) -> bool| name.as_bytes().iter().any(is);
     has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase)

@@ -27,9 +27,7 @@ const CONVERSATION: &str = "Conversation info";
 const GROUP: &str = "\"is_group_chat\": true";
 /// The block of versions before 2026.3 that is about the sender alone.
 const SENDER: &str = "Sender";
-/// The largest block that is read for its sender, in bytes.
 const MAX_BLOCK: usize = 16 << 10;
-/// The block above a forwarded message.
 const FORWARDED: &str = "Forwarded message context";
 /// Between these two lines are messages of others.
 const HISTORY: &str = "[Chat messages since your last reply - for context]";
@@ -37,27 +35,22 @@ const CURRENT: &str = "[Current message - respond to this]";
 /// Begins the last line of a group's message in versions without blocks. The sender's name follows it, which is not an
 /// id.
 const SENT_BY: &str = "\n[from: ";
-/// A plugin's memory, before what was typed.
 const MEMORY_OPEN: &str = "<active_memory_plugin>";
 const MEMORY_CLOSE: &str = "</active_memory_plugin>";
-/// The line about the agent itself.
 const RUNTIME: &str = "Runtime: agent=";
 
 /// Text around a message that is tried again after a cut.
 const QUEUED: &str = "[Queued user message from a previous active turn";
 const RESUMED: &str = "Continue the current task from the existing transcript";
 
-/// A message without what OpenClaw writes around it, and what that says.
 #[derive(Debug)]
 pub(super) struct Undecorated<'t> {
     pub(super) text: Cow<'t, str>,
-    /// Whose words it is.
     pub(super) speaker: Speaker,
     /// Who sent it. OpenClaw names the sender in groups and in channels, and not in its own chat.
     pub(super) sender: Option<SenderId>,
 }
 
-/// Returns what was typed, and whose words it is.
 pub(super) fn read(text: &str) -> Undecorated<'_> {
     if text.trim_start().starts_with(INTERNAL) {
         return Undecorated {
@@ -135,7 +128,6 @@ fn without_time_stamp(text: &str) -> &str {
     }
 }
 
-/// Returns whether it contains `YYYY-MM-DD HH:MM`.
 fn has_time(stamp: &str) -> bool {
     let is_time = |window: &[u8]| {
         let shape = b"0000-00-00 00:00";
@@ -191,7 +183,6 @@ impl<'t> LineReader<'t> {
         }
     }
 
-    /// Decides from a block whose words the message has.
     fn look_at(&mut self, heading: &str, block: impl Iterator<Item = &'t str>) {
         if heading.starts_with(FORWARDED) {
             self.speaker = Speaker::Forwarded;
@@ -233,7 +224,6 @@ impl<'t> LineReader<'t> {
     }
 }
 
-/// Returns the heading of a block of context without its mark.
 fn heading(line: &str) -> Option<&str> {
     let mut marks = [CONTEXT_MARK].into_iter().chain(OLDER_HEADINGS);
     let heading = marks.find_map(|mark| line.strip_suffix(mark))?.trim();

@@ -44,7 +44,6 @@ struct Marks {
     kinds: Vec<Mark>,
 }
 
-/// Marks at the beginning of a text or a line.
 static BEGINNINGS: LazyLock<Marks> = LazyLock::new(|| {
     let is_one = |kind: &Mark| !matches!(kind, Mark::Tail | Mark::Result);
     Marks::read(is_one, StartKind::Anchored)
@@ -63,7 +62,6 @@ static NAMES: LazyLock<HashSet<(Name, &str)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Returns the kind of the longest mark with which a text begins.
 pub(super) fn mark_at_start(text: &str) -> Option<Mark> {
     let marks = &*BEGINNINGS;
     let start = Input::new(text).anchored(Anchored::Yes);
@@ -71,7 +69,6 @@ pub(super) fn mark_at_start(text: &str) -> Option<Mark> {
     marks.kinds.get(found.pattern().as_usize()).copied()
 }
 
-/// Returns the position of the first tail or result that `is_one` accepts.
 pub(super) fn first_inside(text: &str, is_one: impl Fn(Mark, usize) -> bool) -> Option<usize> {
     let marks = &*INSIDE;
     let mut found = marks.automaton.find_iter(text);
@@ -82,7 +79,6 @@ pub(super) fn first_inside(text: &str, is_one: impl Fn(Mark, usize) -> bool) -> 
     first.map(|found| found.start())
 }
 
-/// Returns whether the table has a name under this kind.
 pub(super) fn is_named(kind: Name, name: &str) -> bool {
     NAMES.contains(&(kind, name))
 }
@@ -112,7 +108,6 @@ fn lines(table: &'static str) -> impl Iterator<Item = &'static str> {
     table.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// Returns the kind of this name, or `None` if there is none.
 fn kind_named<T: Deserialize<'static>>(name: &'static str) -> Option<T> {
     let name: value::StrDeserializer<'static, value::Error> = name.into_deserializer();
     T::deserialize(name).ok()

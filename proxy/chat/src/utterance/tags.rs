@@ -19,7 +19,6 @@ pub(super) enum Kind {
     Empty,
 }
 
-/// `<name attributes>`, or `</name>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tag<'t> {
     pub kind: Kind,
@@ -79,14 +78,12 @@ impl<'t> Tag<'t> {
         tags
     }
 
-    /// Returns the tag that a text consists of.
     pub(super) fn alone(text: &'t str) -> Option<Self> {
         let text = text.trim();
         let tag = text.starts_with('<').then(|| Self::at(text, 0)).flatten()?;
         (tag.span.end == text.len()).then_some(tag)
     }
 
-    /// Parses the tag that begins with the `<` at `at`.
     fn at(text: &'t str, at: usize) -> Option<Self> {
         let rest = text.get(at + 1..)?;
         let (is_close, rest) = match rest.strip_prefix('/') {
@@ -136,7 +133,6 @@ impl<'t> Tag<'t> {
     }
 }
 
-/// Returns whether only white space and tags come before `at` on its line.
 fn opens_line(text: &str, at: usize, before: Option<&Tag<'_>>) -> bool {
     let from = before.map_or(0, |tag| tag.span.end.min(at));
     let between = &text[from..at];

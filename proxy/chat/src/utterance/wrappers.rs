@@ -26,7 +26,6 @@ const QUEUED: &str = "The user sent a new message while you were working:\n";
 const RESULT: &str = "] Result:";
 /// Results that hold what was typed, in an element.
 const ANSWERS: [&str; 2] = ["[attempt_completion", "[ask_followup_question"];
-/// The beginning of a text that is long enough for each mark, in bytes.
 const LONGEST_MARK: usize = 256;
 /// The line that Cline and Roo Code write between the two.
 const FEEDBACK: &str = "The user has provided feedback on the results.";
@@ -38,7 +37,6 @@ pub(super) fn is_call(part: &str) -> bool {
     first.starts_with("Called the ") && first.contains(" tool with the following input:")
 }
 
-/// Returns whether a client or an agent wrote a text by itself.
 pub(super) fn is_by_itself(text: &str) -> bool {
     let text = text.trim_start();
     let mark = mark_at_start(text);
@@ -54,7 +52,6 @@ pub(crate) fn is_context(text: &str) -> bool {
     mark_at_start(text.trim_start()) == Some(Mark::Context)
 }
 
-/// Returns whether a text begins with a note to the model.
 pub(super) fn is_note(text: &str) -> bool {
     mark_at_start(text) == Some(Mark::Note)
 }
@@ -66,7 +63,6 @@ pub(crate) fn calls_in_words(reply: &str) -> bool {
     lines.any(|line| mark_at_start(line.trim_start()) == Some(Mark::Call))
 }
 
-/// Returns whether a text begins as a tool's result, and not as one that holds what was typed.
 pub(super) fn is_result(text: &str) -> bool {
     let text = text.trim_start();
     let is_answer =
@@ -75,7 +71,6 @@ pub(super) fn is_result(text: &str) -> bool {
     results_begin(head) == Some(0) && !is_answer()
 }
 
-/// Returns the position from which on a text is a tool's result, or what a tool found, in the words of a framework.
 pub(super) fn results_begin(text: &str) -> Option<usize> {
     let before = |at: usize| text[..at].trim_end_matches([' ', '\t', '*', '#']);
     let opens_line = |at: usize| {
@@ -94,13 +89,11 @@ pub(super) fn results_begin(text: &str) -> Option<usize> {
     marked.into_iter().chain(named).min()
 }
 
-/// Removes known text before and after what was typed.
 pub(super) fn trim(text: &str) -> &str {
     let text = queued(text).unwrap_or(text);
     without_rules(without_preamble(behind_skill(text)))
 }
 
-/// Returns the text that was typed after the name of a skill in Hermes.
 fn behind_skill(text: &str) -> &str {
     if !text.trim_start().starts_with(SKILL) {
         return text;
@@ -148,13 +141,11 @@ pub(super) fn without_language(text: &str) -> &str {
     }
 }
 
-/// Returns the text that was typed while Claude Code worked, from a reminder that contains it.
 pub(super) fn queued(reminder: &str) -> Option<&str> {
     let typed = reminder.trim_start().strip_prefix(QUEUED)?;
     typed.split("\n\nIMPORTANT: ").next()
 }
 
-/// Returns whether a text ends in a blank line, or is blank itself.
 fn is_behind_a_gap(before: &str) -> bool {
     let trimmed = before.trim_end_matches([' ', '\n', '\r']);
     let gap = &before[trimmed.len()..];
@@ -162,7 +153,6 @@ fn is_behind_a_gap(before: &str) -> bool {
     trimmed.is_empty() || gap.bytes().filter(|c| *c == b'\n').count() >= 2
 }
 
-/// Removes the headings of elements that were removed.
 pub(super) fn without_headings(text: Cow<'_, str>) -> Cow<'_, str> {
     let is_heading =
         |line: &str| line.starts_with('#') && mark_at_start(line) == Some(Mark::Heading);

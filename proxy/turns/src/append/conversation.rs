@@ -20,17 +20,14 @@ use crate::{
 pub(super) struct PlacedConversation<'s> {
     session: &'s SessionIndex,
     mask: &'s Mask,
-    /// The line number of each message.
     pub(super) places: Vec<u32>,
     /// Texts that the session does not have yet. They become its next lines.
     pub(super) own: Vec<String>,
     /// The hashes of spellings in which the client writes texts, with those of the texts.
     pub(super) spellings: Vec<(Hash, Hash)>,
-    /// Whether some of its own texts were masked.
     pub(super) is_masked: bool,
-    /// The turn whose reply this one continues.
     pub(super) parent: Option<u32>,
-    /// Index of the first message after that reply.
+    /// Index of the first message after the reply of `parent`.
     pub(super) new_from: usize,
 }
 
@@ -59,7 +56,6 @@ impl<'s> PlacedConversation<'s> {
         Ok(conversation)
     }
 
-    /// Makes the conversation of a restored turn. Its parent is known.
     pub(super) fn as_it_was(
         txn: &Txn<'s>,
         session: &'s SessionIndex,
@@ -119,7 +115,6 @@ impl<'s> PlacedConversation<'s> {
         self.say(messages, [])
     }
 
-    /// Adds a line to the turn's own lines.
     pub(super) fn push(&mut self, text: String) -> u32 {
         let n_own = u32::try_from(self.own.len()).unwrap_or(u32::MAX);
         self.own.push(text);
@@ -183,7 +178,6 @@ fn parent<'s>(
     longest
 }
 
-/// Returns the index of the first message with this chain, if it is at `from` or later.
 fn first_with(messages: &[NewMessage], chain: ChainHash, from: usize) -> Option<usize> {
     let has_chain = |message: &&NewMessage| message.chain == chain;
     let last = from

@@ -25,14 +25,12 @@ use crate::{
 /// changes a few of them in each request.
 const MOST_COMPARED: usize = 32;
 
-/// The prompt of a turn that is being appended, as it was sent and as it is stored.
 pub(super) struct SentPrompt<'a> {
     pub(super) id: TurnId,
     pub(super) new: &'a NewTurn,
     /// The session without this turn.
     pub(super) session: &'a SessionIndex,
     pub(super) conversation: &'a PlacedConversation<'a>,
-    /// The text of its [`Setup`].
     pub(super) setup: &'a str,
     pub(super) tools: Option<&'a str>,
 }
@@ -155,7 +153,6 @@ impl SentPrompt<'_> {
         Ok(true)
     }
 
-    /// Returns the message of a line of the session or of this turn.
     fn message(&self, lines: &mut LineReader<'_, Txn<'_>>, line: u32) -> TxnResult<Value> {
         let own = line.checked_sub(self.session.n_lines());
         if let Some(text) = own.and_then(|own| self.conversation.own.get(own as usize)) {

@@ -69,7 +69,6 @@ fn inside(dir: &Path) -> Result<Vec<PathBuf>, OpenError> {
     entries(dir).map_err(|error| not_usable(dir, error))
 }
 
-/// Checks that files can be created in a folder, if it exists.
 fn folder(path: &Path) -> Result<(), OpenError> {
     let unusable = |error| not_usable(path, error);
     let about = if_there(fs::metadata(path)).map_err(unusable)?;
@@ -82,7 +81,6 @@ fn folder(path: &Path) -> Result<(), OpenError> {
     rustix::fs::access(path, all).map_err(|error| unusable(error.into()))
 }
 
-/// Checks that a file can be read and written, if it exists.
 fn file(path: &Path) -> Result<(), OpenError> {
     let open = || {
         if fs::metadata(path)?.is_dir() {
@@ -95,7 +93,6 @@ fn file(path: &Path) -> Result<(), OpenError> {
         .map_err(|error| not_usable(path, error))
 }
 
-/// Makes the error for an unusable file of the log, with advice.
 pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
     use io::ErrorKind as Kind;
     let is_limit = |code: rustix::io::Errno| source.raw_os_error() == Some(code.raw_os_error());
@@ -125,7 +122,6 @@ pub(super) fn not_usable(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
-/// Describes the owner of a path that is not accessible.
 fn whose(path: &Path) -> String {
     let us = rustix::process::geteuid().as_raw();
     let (shown, dir) = (path.display(), path.parent().unwrap_or(path).display());
@@ -140,7 +136,6 @@ fn whose(path: &Path) -> String {
     }
 }
 
-/// Converts a store's error into the reason why a database cannot be opened.
 pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
     let dir = dir.to_owned();
     match error {
@@ -167,7 +162,6 @@ pub(super) fn open_error(dir: &Path, error: StoreError) -> OpenError {
 /// The format that this program writes and reads. README.md describes it.
 pub(super) const FORMAT: u32 = 4;
 
-/// The occasion on which a log is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenMode {
     /// At the start of the program. A damaged database is moved aside. A missing one is reported.
@@ -176,10 +170,7 @@ pub(crate) enum OpenMode {
     Look,
     /// After a running program has lost it. A damaged database is not changed, because it may not be damaged. If it is
     /// missing, a new one is created, because turns are waiting.
-    Again {
-        /// Whether a value could not be read.
-        damaged: bool,
-    },
+    Again { damaged: bool },
 }
 
 /// The lock of the folder, held until this is dropped or the process ends.
@@ -189,7 +180,6 @@ pub(super) struct Lock(#[expect(dead_code, reason = "its lock goes with it")] Fi
 // === impl Lock ===
 
 impl Lock {
-    /// Takes the lock, and writes this process into the file `holder`.
     pub(super) fn acquire(dir: &Path, database: &Path) -> Result<Self, OpenError> {
         let path = dir.join("holder");
         let unusable = |error| not_usable(&path, error);
@@ -277,7 +267,6 @@ pub(super) fn check_format(
     }
 }
 
-/// Marks the folder, unless it has this marker already.
 pub(super) fn mark_format(dir: &Path) -> io::Result<()> {
     let (path, text) = (dir.join(MARK), format!("{FORMAT}\n"));
     if fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {

@@ -17,7 +17,6 @@ use crate::{counter::Flushed, error::OpenError, health::MovedAside};
 /// sled like a write that never finished, so it removes everything after it without an error. In a larger database,
 /// most damage is detected, because pages are missing.
 const MAX_COPY: u64 = 16 << 20;
-/// Beginning of the folder name of a database that was moved aside.
 pub(super) const DAMAGED: &str = "damaged";
 
 /// Folders that are removed at the next start if a kill leaves them.
@@ -48,7 +47,6 @@ impl CopiedDatabase {
         Some(copied)
     }
 
-    /// Copies a database of any size that is about to be repaired because of `why`.
     pub(super) fn before_repair(dir: &Path, database: &Path, why: &str) -> Result<Self, OpenError> {
         let scratch = dir.join(SCRATCH);
         let make = || {
@@ -69,7 +67,6 @@ impl CopiedDatabase {
         })
     }
 
-    /// Reserves the name of a copy that is not made yet.
     pub(super) fn named(dir: &Path) -> Self {
         Self(free_name(dir, DAMAGED))
     }
@@ -78,7 +75,6 @@ impl CopiedDatabase {
         &self.0
     }
 
-    /// Keeps the copy and returns its final path.
     pub(super) fn keep(mut self) -> io::Result<PathBuf> {
         let path = std::mem::take(&mut self.0);
         if !path.ends_with(SCRATCH) {
@@ -89,13 +85,11 @@ impl CopiedDatabase {
         Ok(to)
     }
 
-    /// Restores the database from the copy.
     pub(super) fn restore(&self, database: &Path) -> io::Result<()> {
         remove(database)?;
         copy_all(&self.0, database)
     }
 
-    /// Moves the copy back to the place of the database.
     pub(super) fn put_back(mut self, database: &Path) -> io::Result<()> {
         let path = std::mem::take(&mut self.0);
         remove(database)?;
@@ -134,7 +128,6 @@ fn n_bytes(dir: &Path) -> io::Result<u64> {
     sizes.sum()
 }
 
-/// Moves the database aside, with its count of transactions.
 pub(super) fn move_aside(
     dir: &Path,
     database: &Path,
@@ -152,7 +145,6 @@ pub(super) fn move_aside(
     }
 }
 
-/// Removes a copy that a kill left behind.
 pub(super) fn remove_leftovers(dir: &Path) -> Result<(), OpenError> {
     for name in [SCRATCH, TRASH, PROBE] {
         let path = dir.join(name);

@@ -16,22 +16,18 @@ use crate::{
     store::{Store, StoreResult},
 };
 
-/// Path of the new database while it is written.
 fn fresh(dir: &Path) -> PathBuf {
     dir.join("sled.new")
 }
 
-/// Path of the old database until it is removed.
 fn old(dir: &Path) -> PathBuf {
     dir.join("sled.old")
 }
 
-/// Copies all data of a store into a new database beside it.
 pub(super) fn copy(dir: &Path, store: &Store, cache: u64) -> StoreResult<()> {
     copy_by(dir, cache, |new| store.copy_to(new))
 }
 
-/// Copies all readable data of a store into a new database beside it, and repairs references to lost data there.
 pub(super) fn copy_readable(dir: &Path, store: &Store, cache: u64) -> StoreResult<()> {
     copy_by(dir, cache, |new| {
         store.copy_readable_to(new)?;
@@ -74,7 +70,6 @@ pub(super) fn swap(dir: &Path, database: &Path) -> io::Result<()> {
     fs::remove_dir_all(old(dir))
 }
 
-/// Puts the copy at the place of the database, and keeps the old one under another name.
 pub(super) fn swap_and_keep(dir: &Path, database: &Path, kept: &Path) -> io::Result<()> {
     fs::rename(database, old(dir))?;
     fs::rename(fresh(dir), database)?;

@@ -28,7 +28,6 @@ pub(super) fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns an unused name in `dir`: `WHAT-TIME`.
 pub(super) fn free_name(dir: &Path, what: &str) -> PathBuf {
     let mut names = (now_ms()..).map(|ms| dir.join(format!("{what}-{ms}")));
     let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();

@@ -31,18 +31,15 @@ const BLOB_HEAD: usize = 5;
 pub(super) struct DatabaseParts {
     snapshots: Vec<PathBuf>,
     unfinished: Vec<PathBuf>,
-    /// Damaged ones, by their paths in the database's folder.
     damaged: Vec<PathBuf>,
     /// Whether sled has to read the log from its beginning.
     replays: bool,
-    /// Whether a page is lost.
     loses: bool,
 }
 
 // === impl DatabaseParts ===
 
 impl DatabaseParts {
-    /// Checks the files and changes nothing.
     pub(super) fn check(database: &Path) -> Result<Self, OpenError> {
         let is_whole_file = |path: &Path, is_whole: fn(&[u8]) -> bool| {
             is_sound(path, is_whole).map_err(|error| not_usable(path, error))
@@ -84,7 +81,6 @@ impl DatabaseParts {
         self.replays || self.loses
     }
 
-    /// Returns whether there is a snapshot that could be left out.
     pub(super) fn has_snapshot(&self) -> bool {
         !self.snapshots.is_empty()
     }
@@ -98,7 +94,6 @@ impl DatabaseParts {
         self.snapshots.iter().filter_map(lsn).max().unwrap_or(0)
     }
 
-    /// Makes sled read the log from its beginning.
     pub(super) fn give_up_snapshots(&mut self) {
         self.replays = true;
         self.damaged.append(&mut self.snapshots);
@@ -128,7 +123,6 @@ impl DatabaseParts {
     }
 }
 
-/// Returns whether a file can be read, and is complete.
 fn is_sound(path: &Path, is_whole: fn(&[u8]) -> bool) -> io::Result<bool> {
     match fs::read(path) {
         Ok(bytes) => Ok(is_whole(&bytes)),

@@ -7,7 +7,6 @@ use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 use metaclaw_chat::if_there;
 
-/// Bytes of a segment of the log.
 const SEGMENT: u64 = 512 << 10;
 /// Bytes of its head: a checksum, its sequence number, and the position up to which everything was written at that
 /// time.
@@ -44,7 +43,6 @@ fn is_whole(head: &[u8; HEAD]) -> bool {
     head.starts_with(&sum.to_le_bytes())
 }
 
-/// Returns the sequence number in a head.
 fn lsn(head: &[u8; HEAD]) -> u64 {
     let mut lsn = [0; 8];
     lsn.copy_from_slice(&head[4..12]);
@@ -70,7 +68,6 @@ fn read_up_to(file: &impl FileExt, mut into: &mut [u8], mut at: u64) -> io::Resu
 mod tests {
     use super::*;
 
-    /// A disk with one bad sector.
     struct Bad {
         bytes: Vec<u8>,
         at: u64,

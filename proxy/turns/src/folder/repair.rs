@@ -28,13 +28,10 @@ use crate::{
 
 pub(super) struct Repaired {
     pub(super) store: Store,
-    /// The old database, if an empty one replaced it.
     pub(super) moved_aside: Option<MovedAside>,
-    /// The folder of damaged parts that were moved aside.
     pub(super) parts: Option<PathBuf>,
     /// Number of transactions, turns and texts that were flushed once and are lost.
     pub(super) n_lost: u64,
-    /// Number of unreadable pages, or runs of them.
     pub(super) n_gaps: u64,
     pub(super) copied: Option<CopiedDatabase>,
 }
@@ -169,7 +166,6 @@ impl DatabasePlace<'_> {
         Ok(store)
     }
 
-    /// Reads what sled is going to read, and returns the end of the log.
     fn read(self, from: u64) -> Result<u64, OpenError> {
         let db = self.database.join("db");
         readable::check(&db, from).map_err(|error| not_usable(&db, error))

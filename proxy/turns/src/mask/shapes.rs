@@ -8,13 +8,10 @@ use regex::{Captures, Regex};
 /// Characters that may come before a key: the beginning, anything except a letter or digit, or an escape of JSON within
 /// JSON.
 const FRONT: &str = r"(?P<front>^|[^A-Za-z0-9]|\\+(?:[nrtfb]|u[0-9A-Fa-f]{4}))";
-/// Names of passwords and other secrets.
 const WORDS: &str = r"(?i-u:password|passwd|passphrase|\bpwd)|密码|口令";
 const NAMES: &str =
     r"(?i-u:secret|token|credential|api[ _-]?key|access[_-]?key|private[_-]?key|auth[_-]?key)";
-/// Possible continuations of such a name: `secret_access_key`, `tokens`, `secretKey`.
 const REST: &str = r"(?i-u:s|key|value)?(?:[_-][A-Za-z0-9_-]*)?";
-/// Text between a name and its value.
 const IS: &str = r#"["'\\]*(?P<is>\s*(?:=>|:=|[=:：是为]|(?i-u:\bis\b))\s*)"#;
 /// A value: up to the closing quote, between back-ticks, or up to white space, a bracket or the end of a part of a
 /// Chinese sentence.
@@ -44,14 +41,12 @@ pub(super) static SHAPES: LazyLock<[SecretShape; 6]> =
 /// With it they take 7 to 9 ms (a dev build, on the log's thread).
 pub(super) static LITERALS: LazyLock<Literals> = LazyLock::new(Literals::new);
 
-/// A search for the literals of all shapes. See [`LITERALS`].
 #[derive(Debug)]
 pub(super) struct Literals {
     searcher: AhoCorasick,
     shapes: Vec<usize>,
 }
 
-/// Names of fields whose values are secrets.
 static NAMED: LazyLock<Regex> =
     LazyLock::new(|| compiled(&format!("(?:(?P<word>{WORDS})|{NAMES}){REST}$")));
 
@@ -97,7 +92,6 @@ fn compiled(pattern: &str) -> Regex {
     Regex::new(pattern).expect("a pattern of ours")
 }
 
-/// Returns the replacement of the value of a field with this name, if the name says that it is a secret.
 pub(super) fn mask_field(name: &str, value: &str) -> Option<String> {
     let found = NAMED.captures(name)?;
     mask_named(found.name("word").is_some(), value)
@@ -139,7 +133,6 @@ fn assigned(found: &Captures<'_>) -> Option<String> {
     (!is_placeholder).then(|| format!("{}{before}{masked}{after}", &found["head"]))
 }
 
-/// Returns whether the text in back-ticks is not a value: several alternatives, or a call.
 fn is_prose(ticked: &str) -> bool {
     let between = [", ", " or ", " and ", " | ", "，", "、", "或"];
     let is_call = ticked.ends_with(')') && ticked.contains('(');
@@ -155,7 +148,6 @@ fn before_tick(value: &str) -> (&str, &str) {
     value.split_at(tick.unwrap_or(value.len()))
 }
 
-/// Returns the replacement of the value of such a name, or `None` if it may be anything else.
 fn mask_named(is_word: bool, value: &str) -> Option<String> {
     let is_masked = value.starts_with("[masked");
     if is_word {
@@ -185,7 +177,6 @@ impl Literals {
         Self { searcher, shapes }
     }
 
-    /// Returns which shapes may be in a text, by their index in [`SHAPES`].
     pub(super) fn found_in(&self, text: &str) -> [bool; 6] {
         let mut found = [false; 6];
         for literal in self.searcher.find_overlapping_iter(text) {
@@ -206,7 +197,6 @@ impl SecretShape {
         Self { regex, masked }
     }
 
-    /// Returns a text without its secrets of this kind, or `None` if it has none.
     pub(super) fn mask(&self, text: &str) -> Option<String> {
         let mut rest = String::new();
         let mut done = 0;

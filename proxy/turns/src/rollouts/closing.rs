@@ -16,7 +16,6 @@ use crate::{
     verdicts,
 };
 
-/// Why a turn of a rollout is excluded whose rollout has an outcome.
 const CUT: &str = "its reply did not come whole";
 
 pub(crate) fn get(source: &impl StoreSource, id: &RolloutId) -> TxnResult<Option<Rollout>> {
@@ -54,7 +53,6 @@ pub(crate) fn close(
     Ok(rollout)
 }
 
-/// Settles a turn that came into the log when its rollout was closed already.
 pub(crate) fn arrived(txn: &mut Txn<'_>, id: TurnId, mark: &RolloutMark) -> StoreResult<()> {
     let settled = (|| {
         let Some(rollout) = get(txn, &mark.id)?.filter(|rollout| !rollout.is_open()) else {
@@ -95,7 +93,6 @@ fn steps(source: &impl StoreSource, rollout: &Rollout) -> TxnResult<Vec<TurnId>>
     Ok(steps)
 }
 
-/// Gives a turn of a closed rollout its verdict, or excludes it.
 fn settle(txn: &mut Txn<'_>, rollout: &Rollout, step: usize, turn: TurnId) -> TxnResult<()> {
     let is_whole =
         Record::get(txn, turn)?.is_some_and(|record| record.meta.end == StreamEnd::Complete);

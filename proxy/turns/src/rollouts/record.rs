@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::turn::RolloutMark;
 
-/// Why turns of rollouts are excluded.
 const HELD_OUT: &str = "of a held-out task";
 const FAILED: &str = "its rollout failed";
 const UNFINISHED: &str = "its rollout was not finished";
@@ -123,7 +122,6 @@ impl Rollout {
         }
     }
 
-    /// Returns the reward of its turn number `step`: its outcome, and the step's reward if one was given.
     pub(crate) fn reward(&self, step: usize) -> Option<f32> {
         match &self.state {
             RolloutState::Scored { outcome, steps, .. } => {
@@ -135,7 +133,6 @@ impl Rollout {
         }
     }
 
-    /// Returns why its turns are never trained on, if that is so.
     pub(crate) fn excludes(&self) -> Option<&'static str> {
         match &self.state {
             RolloutState::Failed { .. } => Some(FAILED),

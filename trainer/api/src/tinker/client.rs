@@ -32,7 +32,6 @@ pub use self::{
     training::{TinkerTokens, TinkerUsage},
 };
 
-/// A fact that several calls learn and read.
 #[derive(Debug)]
 struct Flag(AtomicBool);
 

@@ -4,7 +4,6 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use crate::{CheckpointName, NameError};
 
-/// The longest id, in bytes.
 const MAX_ID: usize = 160;
 const SCHEME: &str = "tinker://";
 
@@ -71,7 +70,6 @@ pub enum PathError {
     Name(#[from] NameError),
 }
 
-/// Returns the beginning of what a caller gave, for an error.
 fn cut(value: &str) -> String {
     value.chars().take(MAX_ID).collect()
 }

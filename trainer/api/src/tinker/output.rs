@@ -101,7 +101,6 @@ impl TrainOutput {
     }
 }
 
-/// Datums of one width.
 fn record(tensors: &[Tensor2<f32>]) -> ArrayRecord {
     let mut data = Vec::new();
     let mut offsets = vec![0_i64];
@@ -124,7 +123,6 @@ fn record(tensors: &[Tensor2<f32>]) -> ArrayRecord {
     }
 }
 
-/// Returns the datums of a record.
 fn split(batch: &BatchedTensor) -> Result<Vec<Tensor2<f32>>, String> {
     if batch.dtype() != DType::Float32 {
         return Err(format!("dtype is {:?}: float32 is needed", batch.dtype()));

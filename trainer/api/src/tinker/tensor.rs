@@ -143,7 +143,6 @@ impl Room {
     }
 }
 
-/// Sparse rows, from either dialect.
 struct SparseRows<T> {
     values: Vec<T>,
     crow: Vec<i64>,

@@ -16,12 +16,10 @@ use crate::ApiKey;
 
 /// The deadline of short calls. A server that is busy with a long prompt still answers these.
 const SHORT: Duration = Duration::from_secs(10);
-/// The timeout for reading weights from the disk.
 const LOADING: Duration = Duration::from_secs(120);
 
 /// Seeds are limited to the numbers that every JSON parser accepts.
 const SEEDS: u64 = 0x7fff_ffff;
-/// How much of an error's text a message contains.
 const SHOWN: usize = 600;
 
 /// A vLLM server; cheap to clone.
@@ -326,7 +324,6 @@ impl<'a> Completions<'a> {
     }
 }
 
-/// Returns the message of an error's body, or its text.
 fn read_refusal(body: &[u8]) -> String {
     let message = serde_json::from_slice::<VllmErrorBody>(body).map(|body| body.error.message);
     let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());

@@ -69,7 +69,6 @@ struct Details {
 // === impl VllmEvents ===
 
 impl VllmEvents {
-    /// A reader for `n` replies with the `n_top` likeliest ids of each token.
     pub(super) fn new(n: u32, n_top: usize) -> Self {
         Self {
             n_top,
@@ -85,7 +84,6 @@ impl VllmEvents {
         self.ready.pop_front()
     }
 
-    /// Whether the server has sent everything.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }

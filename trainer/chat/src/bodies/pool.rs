@@ -18,7 +18,6 @@ use tokio::{
 
 use crate::error::ApiError;
 
-/// The longest silence of a body.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The time for a body. It gets one more second for each [`LEAST_RATE`] bytes that arrived.
 const GRACE: Duration = Duration::from_secs(30);
@@ -124,13 +123,11 @@ impl Pool {
     }
 }
 
-/// Reads and discards up to [`DRAINED`] bytes.
 async fn drain(incoming: &mut Incoming) -> Result<(), ApiError> {
     while incoming.n_bytes < DRAINED && incoming.next().await?.is_some() {}
     Ok(())
 }
 
-/// A body that is being received, at no less than the minimum rate.
 struct Incoming {
     body: axum::body::BodyDataStream,
     begun: Instant,
@@ -186,7 +183,6 @@ mod tests {
         Pool::new("training", 2000, 2)
     }
 
-    /// Makes a body without a length, in pieces of 100 bytes, one every `pause`.
     fn pieces(n: usize, pause: Duration) -> Body {
         let pieces = stream::iter(0..n).then(move |_| async move {
             tokio::time::sleep(pause).await;

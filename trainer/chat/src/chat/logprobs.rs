@@ -4,7 +4,6 @@ use metaclaw_trainer_terms::SampledToken;
 use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 use serde::Serialize;
 
-/// A token of the reply, with the most likely ones at its position.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TokenLogprob {
     #[serde(flatten)]

@@ -6,13 +6,11 @@ use serde::Serialize;
 
 use super::{logprobs::TokenLogprob, think::ReplyPiece, usage::ChatUsage};
 
-/// Fields that all parts of one reply have.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     /// `chatcmpl-` and 24 hex digits. `/v1/sampled/{id}` uses this id.
     id: String,
     created: u64,
-    /// The name of the adapter, or of the base model.
     model: String,
 }
 
@@ -67,7 +65,6 @@ struct ReplyMessage {
     reasoning_content: String,
 }
 
-/// One of the replies to a request, complete.
 #[derive(Debug, Serialize)]
 pub(crate) struct Choice {
     index: u32,
@@ -89,7 +86,6 @@ pub(crate) struct ChatCompletion {
 // === impl Head ===
 
 impl Head {
-    /// Makes the head of a new reply.
     pub(crate) fn new(model: String) -> Self {
         let created = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -153,7 +149,6 @@ impl Choice {
     }
 }
 
-/// Writes the events of one reply.
 #[derive(Debug)]
 pub(crate) struct EventWriter {
     head: Head,
@@ -170,7 +165,6 @@ impl EventWriter {
         }
     }
 
-    /// Writes the first event of a choice, with its role.
     pub(crate) fn role(&self, index: u32) -> String {
         let delta = Delta {
             role: Some("assistant"),
@@ -180,7 +174,6 @@ impl EventWriter {
         self.event(index, delta, None, None)
     }
 
-    /// Writes new text of a choice.
     pub(crate) fn news(
         &self,
         index: u32,
@@ -200,7 +193,6 @@ impl EventWriter {
         self.event(index, Delta::default(), None, Some(reason))
     }
 
-    /// Writes the end: the usage if it was requested, and `[DONE]`.
     pub(crate) fn end(&self, usage: ChatUsage) -> String {
         let usage = self
             .include_usage
@@ -230,7 +222,6 @@ fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Formats one event of an event stream.
 pub(crate) fn event(data: &impl Serialize) -> String {
     match serde_json::to_string(data) {
         Ok(json) => format!("data: {json}\n\n"),

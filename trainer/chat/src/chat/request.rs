@@ -60,21 +60,16 @@ struct ResponseFormat {
 
 #[derive(Debug)]
 pub(crate) struct CompletionRequest {
-    /// The name in `model`.
     pub(crate) model: Option<String>,
     pub(crate) conversation: Conversation,
-    /// The sampling request, without a prompt yet.
     pub(crate) draw: SamplerRequest,
     pub(crate) form: ReplyForm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplyForm {
-    /// Whether the reply is an event stream.
     pub(crate) stream: bool,
-    /// Whether a last event has the usage.
     pub(crate) include_usage: bool,
-    /// Whether each token has its log-probability.
     pub(crate) logprobs: bool,
 }
 

@@ -32,9 +32,7 @@ pub(crate) struct RunningReplies {
     drawing: Drawing,
     replies: Vec<RunningReply>,
     n_open: usize,
-    /// Events that were not delivered yet.
     news: VecDeque<(u32, News)>,
-    /// Whether each token has its log-probability.
     logprobs: bool,
     _place: Place,
 }
@@ -46,7 +44,6 @@ enum Drawing {
     Begun(SampleStream),
 }
 
-/// One of the replies.
 #[derive(Debug)]
 struct RunningReply {
     splitter: ThinkSplitter,
@@ -59,7 +56,6 @@ struct RunningReply {
     sampled: Option<Sampled>,
 }
 
-/// An event of a reply.
 #[derive(Debug)]
 pub(crate) enum News {
     /// A token was sampled. Its text may be empty: for an end token, within a character, or while it may still be part
@@ -137,7 +133,6 @@ impl RunningReplies {
         }
     }
 
-    /// Reports the log-probability of each token if `logprobs` says so.
     pub(crate) fn with_logprobs(self, logprobs: bool) -> Self {
         Self { logprobs, ..self }
     }

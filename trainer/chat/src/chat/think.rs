@@ -7,7 +7,6 @@
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// A piece of a reply.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyPiece {
     pub(crate) reasoning: String,
@@ -41,7 +40,6 @@ impl ReplyPiece {
         self.reasoning.is_empty() && self.content.is_empty()
     }
 
-    /// Appends the next piece.
     pub(crate) fn push(&mut self, next: &Self) {
         self.reasoning.push_str(&next.reasoning);
         self.content.push_str(&next.content);
@@ -62,7 +60,6 @@ impl ThinkSplitter {
         Self { state, held }
     }
 
-    /// Processes the next piece of text.
     pub(crate) fn push(&mut self, text: &str) -> ReplyPiece {
         self.held.push_str(text);
         let mut piece = ReplyPiece::default();
@@ -70,7 +67,6 @@ impl ThinkSplitter {
         piece
     }
 
-    /// Returns the held text when nothing follows.
     pub(crate) fn finish(&mut self) -> ReplyPiece {
         let held = std::mem::take(&mut self.held);
         match self.state {
@@ -145,7 +141,6 @@ impl ThinkSplitter {
     }
 }
 
-/// Returns the position of the part that may be the end of the thinking: white space, then a beginning of `</think>`.
 fn tail_to_hold(text: &str) -> usize {
     let mut lengths = (1..CLOSE.len()).rev().filter(|n| text.len() >= *n);
     let part = lengths.find(|n| text.ends_with(&CLOSE[..*n]));
@@ -157,7 +152,6 @@ fn tail_to_hold(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Tries every way to cut a text in two, and single characters.
     fn split(prompt: &str, text: &str) -> (String, String) {
         let run = |parts: &[&str]| {
             let mut splitter = ThinkSplitter::new(prompt);

@@ -9,7 +9,6 @@ use crate::error::ApiError;
 /// OpenAI's efforts, and vLLM's `max`.
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The fields about thinking, and the template's variables themselves.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ThinkingBody {
     chat_template_kwargs: Option<Map<String, Value>>,

@@ -8,7 +8,6 @@ use super::error::AdapterError;
 use super::json::from_json;
 use crate::lora::{IN_PART, Lora, LoraSpec, LoraTargets};
 
-/// `adapter_config.json`, with its path for error messages.
 pub(super) struct AdapterConfigFile {
     file: PathBuf,
     fields: Map<String, Value>,
@@ -88,7 +87,6 @@ impl AdapterConfigFile {
         self.fields.get("base_model_name_or_path")?.as_str()
     }
 
-    /// Rank, alpha and targets, after everything else was seen to be plain.
     pub(super) fn spec(&self) -> Result<LoraSpec, AdapterError> {
         self.text("peft_type", "LORA")?;
         if self.fields.contains_key("bias") {

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::tensors::{self, FileError};
 
-/// Reads a JSON file of ours.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, FileError> {
     let bytes = tensors::read_bytes(file)?;
     serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(file, error))

@@ -36,7 +36,6 @@ impl Origin {
         }
     }
 
-    /// Reads the record of a folder, if it has one.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, AdapterError> {
         let file = folder.join(FILE);
         if !file.exists() {

@@ -29,7 +29,6 @@ pub struct NewRows {
     pub past: Vec<PositionRun>,
 }
 
-/// The rows of one sequence in a batch, and what they attend to besides one another.
 #[derive(Debug)]
 pub(super) struct SequenceSpan {
     pub(super) row: i64,
@@ -37,7 +36,6 @@ pub(super) struct SequenceSpan {
     pub(super) past: Past,
 }
 
-/// Cached positions of one sequence; a single row is among them.
 #[derive(Debug)]
 pub(super) enum Past {
     Runs(Vec<PositionRun>),
@@ -70,7 +68,6 @@ pub struct PagePlan {
     pub(super) reads: Reads,
 }
 
-/// The positions that rows attend to.
 #[derive(Debug)]
 pub(super) enum Reads {
     /// One entry for each sequence, in the order of the rows.
@@ -192,7 +189,6 @@ impl SequenceSpan {
         })
     }
 
-    /// Makes one span for each sequence.
     fn each(
         rows: Vec<NewRows>,
         slots: &[usize],
@@ -221,7 +217,6 @@ impl NewRows {
         self.past.iter().map(|run| run.len).sum()
     }
 
-    /// Leaves out what no row sees.
     fn forget(&mut self, window: Option<usize>) {
         let Some(window) = window else {
             return;

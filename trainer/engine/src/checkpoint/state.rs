@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use crate::adapter::{AdapterError, from_json};
 
 pub(super) const FILE: &str = "state.json";
-/// The caller's own file in a checkpoint.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// The formats that can be read. Format 1 had other names for the optimiser's moments.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=2;

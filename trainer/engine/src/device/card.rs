@@ -17,7 +17,6 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// The library with the kernels for NVIDIA's GPUs.
 const LIBRARY: &str = "libtorch_cuda.so";
 const MENDS: &str = "`metaclaw trainer install --cuda` (in a checkout, `cargo xtask setup --cuda`) fetches a libtorch with CUDA; or say cpu";
 
@@ -86,7 +85,6 @@ fn is_expected(found: &Cuda, n_seen: usize) -> bool {
     }
 }
 
-/// The number of NVIDIA GPUs that the system shows, usable or not.
 fn gpus_seen() -> usize {
     seen_below(Path::new("/"))
 }

@@ -57,7 +57,6 @@ impl ServedAdapter {
     }
 }
 
-/// The error of a reply whose adapter `name` cannot be loaded.
 pub(super) fn refusal(name: &AdapterName, error: &AdapterError) -> GenerateError {
     let (name, detail) = (name.clone(), error.to_string());
     match error {

@@ -33,7 +33,6 @@ pub(super) enum Command {
     Job(Box<dyn SlicedJob>),
 }
 
-/// Everything the thread owns.
 pub(super) struct Core {
     state: EngineState,
     tokenizer: Arc<ChatTokenizer>,
@@ -43,7 +42,6 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Loads the model on this thread, which from then on owns it.
     pub(super) fn load(config: &EngineConfig) -> Result<(Self, EngineInfo), LoadError> {
         set_threads(config.threads)?;
         let (dir, name) = locate(config)?;
@@ -161,7 +159,6 @@ impl Core {
         }
     }
 
-    /// Runs one step of all live replies, and a slice of the job if one is due.
     pub(super) fn round(&mut self) {
         let begun = Instant::now();
         self.serving.round(&mut self.state, &self.tokenizer);
@@ -190,7 +187,6 @@ impl Core {
     }
 }
 
-/// The model's folder and what to call it.
 fn locate(config: &EngineConfig) -> Result<(PathBuf, String), LoadError> {
     let path = &config.model;
     let missing = || LoadError::NoModel { path: path.clone() };

@@ -19,7 +19,6 @@ const ALONE: f64 = 0.9;
 /// rest.
 const ACTIVATIONS: f64 = 0.7;
 
-/// Memory for keys and values: the setting, or a share of the free memory.
 pub(super) fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
     let model_config = &model.config;
     let position = KvPool::position_bytes(model_config, model.kind);

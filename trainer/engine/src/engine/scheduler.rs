@@ -19,15 +19,12 @@ const MIN_ROWS: usize = 2 * PAGE;
 /// More rows gain nothing: on a CPU their activations leave the cache, a GPU is full.
 const MAX_ROWS: usize = 512;
 const MAX_ROWS_GPU: usize = 4096;
-/// Rows of the first round, before anything was measured.
 const FIRST_ROWS: usize = 128;
 
-/// How many rows of prompts a round may run, by what rows took so far.
 #[derive(Debug)]
 pub(super) struct RoundBudget {
     /// Seconds; `None` before the first measurement.
     per_row: Option<f64>,
-    /// Rows that no round passes.
     most: usize,
 }
 
@@ -81,9 +78,6 @@ impl RoundBudget {
 ///
 /// A reply that decodes has one position pending and always runs. Half of the remaining budget goes to the shortest
 /// prompt, so that it does not wait behind a long one. The other half goes to the oldest.
-///
-/// One position pending is a reply that decodes: it always runs. Half of what is left goes to the prompt
-/// that has least to go, so that a short one is not behind a long one; the rest to the oldest.
 pub(super) fn plan(pending: &[usize], budget: &RoundBudget) -> Vec<usize> {
     let n_decoding = pending.iter().filter(|&&n| n == 1).count();
     let rows = budget.rows(n_decoding > 0);

@@ -24,13 +24,11 @@ use metaclaw_trainer_text::tokenizer::ChatTokenizer;
 /// lose it again.
 const HEADROOM: usize = 4;
 
-/// A request that has no place yet.
 pub(super) struct Waiting {
     pub(super) request: GenerateRequest,
     pub(super) reply: oneshot::Sender<Result<GenerationStream, GenerateError>>,
 }
 
-/// All live replies, and the pages of their keys and values.
 pub(super) struct LiveReplies {
     pool: KvPool,
     blocks: BlockManager,
@@ -67,17 +65,14 @@ impl LiveReplies {
         }
     }
 
-    /// Whether there is nothing to do.
     pub(super) fn is_idle(&self) -> bool {
         !self.has_live() && self.waiting.is_empty()
     }
 
-    /// Whether a reply is on its way.
     pub(super) fn has_live(&self) -> bool {
         !self.live.is_empty() || !self.preempted.is_empty()
     }
 
-    /// Queues a request, or refuses it where too many wait.
     pub(super) fn enqueue(&mut self, waiting: Waiting) {
         if self.waiting.len() >= self.max_waiting {
             let busy = GenerateError::Busy {
@@ -90,7 +85,6 @@ impl LiveReplies {
         self.waiting.push_back(waiting);
     }
 
-    /// Runs one step: every reply that decodes gets a token, and prompts continue within the round's budget.
     pub(super) fn round(&mut self, state: &mut EngineState, tokenizer: &ChatTokenizer) {
         self.drop_cancelled();
         self.resume();
@@ -122,7 +116,6 @@ impl LiveReplies {
         self.apply(&chosen, outcomes);
     }
 
-    /// Frees the places of replies whose callers have left.
     fn drop_cancelled(&mut self) {
         self.preempted.retain(|stream| !stream.reply.is_cancelled());
         self.waiting.retain(|waiting| !waiting.reply.is_closed());
@@ -319,7 +312,6 @@ impl LiveReplies {
         self.live.len()
     }
 
-    /// As where its pages are needed.
     pub(super) fn put_youngest_off(&mut self) {
         self.preempt_youngest();
     }

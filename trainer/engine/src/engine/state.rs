@@ -27,7 +27,6 @@ pub struct EngineState {
     pub sizes: SliceSizes,
     /// Adapters that are loaded for serving.
     pub adapters: AdapterPool,
-    /// The adapters of live replies.
     served: Vec<Weak<ServedAdapter>>,
 }
 
@@ -46,7 +45,6 @@ pub enum JobProgress {
     Done,
 }
 
-/// A function as a job of one slice.
 pub(super) struct CallJob<F> {
     function: Option<F>,
 }

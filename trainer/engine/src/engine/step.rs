@@ -12,12 +12,9 @@ use crate::model::Model;
 use crate::sampler::{self, DrawnToken, SampleError, SequenceSampler};
 use crate::torch::Result;
 
-/// The result of a step for one stream.
 #[derive(Default)]
 pub(super) struct StreamOutcome {
-    /// Log-probabilities of the prompt's next tokens, if the request asks for them.
     pub(super) scores: Option<Scores>,
-    /// A token, once all its ids are run.
     pub(super) token: Option<Result<DrawnToken, SampleError>>,
 }
 
@@ -57,7 +54,6 @@ fn guarded_together(
     Ok(done.map_err(GenerateError::Panicked)??)
 }
 
-/// Runs one forward pass, and one draw for the streams whose ids have then all run.
 fn together(
     model: &Model,
     pool: &mut KvPool,
@@ -86,7 +82,6 @@ fn together(
     Ok(outcomes)
 }
 
-/// How many rows of the batch's result are a sequence's.
 fn kept(keep: Keep, n: usize) -> i64 {
     match keep {
         Keep::Last => 1,

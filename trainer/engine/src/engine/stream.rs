@@ -36,22 +36,18 @@ impl Stream {
         }
     }
 
-    /// Which weights it is made with.
     pub(super) fn key(&self) -> WeightsKey {
         self.adapter.as_ref().map_or(0, |adapter| adapter.key)
     }
 
-    /// Positions to be run before its next token.
     pub(super) fn n_pending(&self) -> usize {
         self.reply.ids().len() - self.n_cached
     }
 
-    /// Positions that are there once `n` more are run.
     pub(super) fn n_after(&self, n: usize) -> usize {
         self.n_cached + n
     }
 
-    /// Takes over pages that other replies computed for the same ids.
     pub(super) fn adopt(&mut self, blocks: &mut BlockManager) {
         blocks.adopt(&mut self.table, self.reply.reusable_ids());
         self.n_cached = self.n_cached.max(self.table.n_known());
@@ -88,26 +84,22 @@ impl Stream {
         start - self.n_cached..end.max(start) - self.n_cached
     }
 
-    /// The ids that follow some of its next positions, counted as in [`Stream::scored`].
     pub(super) fn following(&self, positions: Range<usize>) -> &[u32] {
         let first = self.n_cached + 1;
         let at = first + positions.start..first + positions.end;
         self.reply.ids().get(at).unwrap_or_default()
     }
 
-    /// The adapter's weights; `None` for the base.
     pub(super) fn lora(&self) -> Option<&Lora> {
         self.adapter.as_ref().map(|adapter| &adapter.lora)
     }
 
-    /// Notes that the next `n` positions were run.
     pub(super) fn ran(&mut self, n: usize, blocks: &mut BlockManager) {
         self.n_cached += n;
         self.reply.ran(n);
         blocks.publish(&mut self.table, self.reply.ids(), self.n_cached);
     }
 
-    /// Releases the pages and begins again with the ids so far.
     pub(super) fn begin_again(&mut self, blocks: &mut BlockManager) {
         let table = blocks.begin(self.key(), self.reply.reusable_ids());
         self.n_cached = table.n_known();

@@ -24,7 +24,6 @@ impl TimeShare {
         self.job += time;
     }
 
-    /// Whether the job has had less than its share.
     pub(super) fn job_is_due(&self) -> bool {
         let all = self.replies + self.job;
         self.job.as_secs_f64() <= JOB_SHARE * all.as_secs_f64()

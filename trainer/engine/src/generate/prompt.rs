@@ -5,7 +5,6 @@ use tokio::sync::oneshot;
 use crate::head::TopTokens;
 use crate::sampler::ParamError;
 
-/// The most top tokens that can be reported for a prompt's position.
 const MAX_TOP: usize = 128;
 
 /// What to report of every prompt token except the first, which has no context.
@@ -25,7 +24,6 @@ pub struct PromptToken {
     pub top: Vec<(u32, f32)>,
 }
 
-/// The log-probabilities of some of a prompt's tokens, in order.
 #[derive(Debug)]
 pub(crate) struct Scores {
     pub(crate) logprobs: Vec<f32>,
@@ -33,7 +31,6 @@ pub(crate) struct Scores {
     pub(crate) top: TopTokens,
 }
 
-/// A prompt whose tokens are being scored.
 #[derive(Debug)]
 pub(crate) struct PromptScoring {
     wanted: PromptLogprobs,
@@ -74,12 +71,10 @@ impl PromptScoring {
         scoring
     }
 
-    /// How many positions, from the first on, have scored the token that follows them.
     pub(crate) fn n_done(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Positions whose hidden states are needed.
     pub(crate) fn n_wanted(&self) -> usize {
         self.n_wanted
     }
@@ -88,7 +83,6 @@ impl PromptScoring {
         self.tokens.len() >= self.n_wanted
     }
 
-    /// How many of the likeliest tokens to report.
     pub(crate) fn top(&self) -> usize {
         self.wanted.top
     }

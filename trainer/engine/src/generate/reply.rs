@@ -9,7 +9,6 @@ use super::{
 };
 use crate::sampler::{DrawnToken, SequenceSampler};
 
-/// What a token left of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenOutcome {
     More,
@@ -19,10 +18,8 @@ pub(crate) enum TokenOutcome {
 
 #[derive(Debug)]
 pub(crate) struct BegunReply {
-    /// The prompt, then the generated ids.
     ids: Vec<u32>,
     n_prompt: usize,
-    /// Positions that were run before the first token.
     n_prefilled: usize,
     max_tokens: usize,
     min_tokens: usize,
@@ -34,11 +31,9 @@ pub(crate) struct BegunReply {
     scoring: Option<PromptScoring>,
 }
 
-/// Where a reply ends at the latest.
 #[derive(Debug)]
 pub(crate) struct ReplyEnds<'a> {
     pub(crate) max_tokens: usize,
-    /// The model's own.
     pub(crate) eos_ids: &'a [u32],
 }
 
@@ -74,17 +69,14 @@ impl BegunReply {
         })
     }
 
-    /// The same reply with its prompt scored as well.
     pub(crate) fn scored(self, scoring: Option<PromptScoring>) -> Self {
         Self { scoring, ..self }
     }
 
-    /// The scoring of the prompt, until it is done.
     pub(crate) fn scoring(&self) -> Option<&PromptScoring> {
         self.scoring.as_ref().filter(|scoring| !scoring.is_done())
     }
 
-    /// Tells more of the prompt.
     pub(crate) fn score(&mut self, scores: Option<&Scores>) {
         if let Some((scoring, scores)) = self.scoring.as_mut().zip(scores) {
             scoring.push(scores);
@@ -98,7 +90,6 @@ impl BegunReply {
         n.and_then(|n| all.get(..n)).unwrap_or(all)
     }
 
-    /// The prompt and the generated ids.
     pub(crate) fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -107,7 +98,6 @@ impl BegunReply {
         &self.sampler
     }
 
-    /// Whether the caller has left.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }
@@ -119,7 +109,6 @@ impl BegunReply {
         }
     }
 
-    /// Ends the reply with an error.
     pub(crate) fn fail(&self, error: GenerateError) {
         // A send fails only if the caller has left.
         let _ = self.events.try_send(Err(error));

@@ -111,7 +111,6 @@ impl GenerateRequest {
         &self.prompt_ids[..self.prompt_logprobs.map_or(n, |_| n.min(1))]
     }
 
-    /// The scoring of the prompt, and the receiver of its result.
     pub(crate) fn scoring(&self) -> Option<(PromptScoring, oneshot::Receiver<Vec<PromptToken>>)> {
         let wanted = self.prompt_logprobs?;
         let (to, tokens) = oneshot::channel();
@@ -119,7 +118,6 @@ impl GenerateRequest {
         Some((scoring, tokens))
     }
 
-    /// Tokens that may be generated in a context.
     pub(crate) fn max_new_tokens(&self, context: usize) -> usize {
         let room = context.saturating_sub(self.prompt_ids.len());
         self.max_tokens.min(room)

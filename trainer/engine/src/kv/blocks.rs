@@ -4,7 +4,6 @@ use super::pages::PageAllocator;
 use super::radix::{NodeId, RadixTree, WeightsKey};
 use super::{PAGE, PositionRun};
 
-/// The pages of one sequence, in the order of its positions.
 #[derive(Debug, Default)]
 pub(crate) struct PageTable {
     key: WeightsKey,
@@ -15,7 +14,6 @@ pub(crate) struct PageTable {
     end: Option<NodeId>,
 }
 
-/// Who holds which page.
 #[derive(Debug)]
 pub(crate) struct BlockManager {
     free: PageAllocator,
@@ -30,7 +28,6 @@ impl PageTable {
         self.pages.len()
     }
 
-    /// Positions whose pages are shared: their keys and values are there.
     pub(crate) fn n_known(&self) -> usize {
         self.n_shared * PAGE
     }
@@ -41,7 +38,6 @@ impl PageTable {
         Some(page * PAGE + position % PAGE)
     }
 
-    /// The first `len` positions as runs of the pool.
     pub(crate) fn runs(&self, len: usize) -> Vec<PositionRun> {
         let mut runs: Vec<PositionRun> = Vec::new();
         for (i, page) in self.pages.iter().take(len.div_ceil(PAGE)).enumerate() {
@@ -66,17 +62,14 @@ impl BlockManager {
         }
     }
 
-    /// The number of all pages.
     pub(crate) fn n_pages(&self) -> usize {
         self.n_pages
     }
 
-    /// Pages that a sequence could still get.
     pub(crate) fn n_available(&self) -> usize {
         self.free.n_free() + self.tree.n_idle()
     }
 
-    /// A table that holds the longest known beginning of `ids`.
     pub(crate) fn begin(&mut self, key: WeightsKey, ids: &[u32]) -> PageTable {
         let mut table = PageTable {
             key,
@@ -149,7 +142,6 @@ impl BlockManager {
         }
     }
 
-    /// Makes the page of `node` the next page of a table.
     fn share(&mut self, table: &mut PageTable, node: NodeId, page: usize) {
         match table.pages.get_mut(table.n_shared) {
             Some(own) if *own != page => self.free.free(std::mem::replace(own, page)),

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-/// The pages that are free.
 #[derive(Debug)]
 pub(super) struct PageAllocator {
     /// First page of each free run, and its length.
@@ -35,7 +34,6 @@ impl PageAllocator {
         Some(page)
     }
 
-    /// Gives a page back.
     pub(super) fn free(&mut self, page: usize) {
         let (mut start, mut len) = (page, 1);
         let before = self.runs.range(..page).next_back();

@@ -13,7 +13,6 @@ use super::PAGE;
 /// Which weights keys and values were made with: 0 is the base.
 pub(crate) type WeightsKey = u64;
 
-/// Place of a node.
 pub(super) type NodeId = usize;
 
 type PageIds = [u32; PAGE];
@@ -30,7 +29,6 @@ struct Node {
     last_used: u64,
 }
 
-/// All published pages.
 #[derive(Debug, Default)]
 pub(super) struct RadixTree {
     nodes: Vec<Option<Node>>,
@@ -123,7 +121,6 @@ impl RadixTree {
         }
     }
 
-    /// Evicts the least recently used idle leaf and returns its page.
     pub(super) fn evict(&mut self) -> Option<usize> {
         let (_, id) = self.idle_leaves.pop_first()?;
         let node = self.nodes[id].take()?;

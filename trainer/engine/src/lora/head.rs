@@ -94,7 +94,6 @@ impl HeadLora {
         })
     }
 
-    /// Multiplies the scale into `B`.
     pub(super) fn prepare_for_serving(&mut self) -> Result<()> {
         self.pair.b = self.pair.b.f_mul_scalar(self.scale)?;
         self.scale = 1.0;

@@ -133,7 +133,6 @@ impl LayerLora {
         }
     }
 
-    /// The same layer in another dtype or on another device, stacked matrices included.
     pub(super) fn converted(&self, convert: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let mut layer = self.try_map(&convert)?;
         for (new, old) in layer.stacked.iter_mut().zip(&self.stacked) {

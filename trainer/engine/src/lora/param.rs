@@ -2,7 +2,6 @@
 
 use super::projection::{Projection, Side, peft_head_name, peft_name};
 
-/// A parameter of a set by its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Param {
     /// A parameter of a layer's projection.

@@ -48,10 +48,8 @@ pub fn peft_head_name(side: Side) -> String {
 /// A copy of the base's own LM head, which PEFT puts into the file of an adapter that has one for it.
 pub(super) const PEFT_HEAD_BASE: &str = "base_model.model.lm_head.base_layer.weight";
 
-/// The LM head in `transformers` and in `target_modules`.
 pub(super) const LM_HEAD: &str = "lm_head";
 
-/// Every name that `target_modules` may have.
 pub(super) fn allowed_names() -> String {
     let layers = Projection::ALL.map(Projection::peft).join(", ");
     format!("{layers}, {LM_HEAD}")
@@ -84,7 +82,6 @@ impl Projection {
         }
     }
 
-    /// The block of a layer that holds the module.
     const fn block(self) -> &'static str {
         match self {
             Self::Q | Self::K | Self::V | Self::O => "self_attn",

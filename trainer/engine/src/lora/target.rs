@@ -147,7 +147,6 @@ impl BaseDims {
         }
     }
 
-    /// The shape of one parameter.
     pub(super) fn shape(&self, projection: Projection, side: Side, rank: i64) -> [i64; 2] {
         let (d_in, d_out) = self.widths(projection);
         match side {
@@ -156,7 +155,6 @@ impl BaseDims {
         }
     }
 
-    /// The shape of one parameter of the LM head's adapter.
     pub(super) fn head_shape(&self, side: Side, rank: i64) -> [i64; 2] {
         match side {
             Side::A => [rank, self.hidden],

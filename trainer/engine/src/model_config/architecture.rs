@@ -20,7 +20,6 @@ pub enum Architecture {
     Gemma3,
 }
 
-/// The content of a `config.json`.
 pub(super) struct Described {
     pub(super) architecture: Architecture,
     /// The text model's fields. Optional fields have their defaults.
@@ -83,7 +82,6 @@ pub(super) fn described(file: ConfigFields) -> Result<Described> {
     })
 }
 
-/// The fields of the text model within those of a model that takes images too.
 fn text_part(file: &ConfigFields) -> Result<ConfigFields> {
     let missing = || file.wrong("text_config", "an object that describes the text model");
     let mut text = file.object("text_config")?.ok_or_else(missing)?;

@@ -49,7 +49,6 @@ impl ConfigFields {
         self.map.contains_key(name)
     }
 
-    /// Sets the fields that config.json does not contain.
     pub(super) fn fill_in(&mut self, defaults: Value) {
         if let Value::Object(defaults) = defaults {
             for (name, value) in defaults {
@@ -58,7 +57,6 @@ impl ConfigFields {
         }
     }
 
-    /// Takes some fields of another object, where that has them.
     pub(super) fn take_from(&mut self, other: &Self, names: &[&str]) {
         for name in names {
             if let Some(value) = other.get(name) {
@@ -71,7 +69,6 @@ impl ConfigFields {
         self.wrong_because(name, None, allowed)
     }
 
-    /// As [`Self::wrong`], with the reason why the value is not supported.
     pub(super) fn wrong_because(
         &self,
         name: &str,
@@ -88,7 +85,6 @@ impl ConfigFields {
         ModelFileError::unsupported(&self.file, field, value, allowed)
     }
 
-    /// The value of a field as `read` understands it; `None` if the field is absent.
     fn read_as<'a, T>(
         &'a self,
         name: &str,
@@ -139,7 +135,6 @@ impl ConfigFields {
         self.read_as(name, "a string", Value::as_str)
     }
 
-    /// A list of strings.
     pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         self.read_as(name, "a list of strings", |value| {
@@ -147,7 +142,6 @@ impl ConfigFields {
         })
     }
 
-    /// Whether any of its values is an object.
     pub(super) fn has_objects(&self) -> bool {
         self.map.values().any(Value::is_object)
     }

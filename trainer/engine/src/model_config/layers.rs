@@ -53,7 +53,6 @@ pub(super) fn read(
     Ok(is_sliding.into_iter().map(spec).collect())
 }
 
-/// Which layers have a window.
 fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Result<Vec<bool>> {
     let all = |is_sliding: bool| Ok(vec![is_sliding; n_layers]);
     let listed = listed(c, n_layers)?;
@@ -90,7 +89,6 @@ fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Res
     }
 }
 
-/// The field `layer_types`, if the file has it.
 fn listed(c: &ConfigFields, n_layers: usize) -> Result<Option<Vec<bool>>> {
     const FIELD: &str = "layer_types";
     let Some(names) = c.texts(FIELD)? else {

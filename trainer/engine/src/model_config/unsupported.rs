@@ -4,7 +4,6 @@ use super::fields::ConfigFields;
 use super::rope;
 use crate::model_config::fields::Result;
 
-/// The reason why this engine does not compute a model type, if it is known.
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
     const EXPERTS: &str = "mixture of experts is not supported";
     match model_type {
@@ -67,7 +66,6 @@ pub(super) fn refuse_quantised(c: &ConfigFields) -> Result<()> {
     Ok(())
 }
 
-/// Refuses models that end in something else than the next token's logits: classifiers, reward models, encoders.
 fn refuse_other_heads(c: &ConfigFields) -> Result<()> {
     let Some(classes) = c.texts("architectures")? else {
         return Ok(());

@@ -19,7 +19,6 @@ pub(super) fn of_pairs(spec: &RopeSpec, head_dim: i64) -> Vec<f32> {
         .collect()
 }
 
-/// The factor of cosines and sines.
 pub(super) fn attention(spec: &RopeSpec) -> f64 {
     match spec.scaling {
         RopeScaling::Yarn { attention, .. } => attention,

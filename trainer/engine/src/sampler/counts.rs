@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use metaclaw_trainer_terms::SamplingParams;
 
-/// Ids that a reply has met, as far as its penalties need them.
 #[derive(Debug, Clone)]
 pub(super) struct TokenCounts {
     /// Ids of the prompt with 0, and ids of the reply with their number.
@@ -34,7 +33,6 @@ impl TokenCounts {
     }
 }
 
-/// Returns whether a penalty is switched on.
 pub(super) fn differs(value: f64, off: f64) -> bool {
     (value - off).abs() > f64::EPSILON
 }

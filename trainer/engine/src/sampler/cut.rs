@@ -85,7 +85,6 @@ struct CutLimits {
 }
 
 impl CutLimits {
-    /// Top-k, then top-p as a share of what top-k left.
     fn likeliest(&self, logprobs_mv: &Tensor) -> Result<(Tensor, Tensor)> {
         let (m, v) = logprobs_mv.size2()?;
         let device = logprobs_mv.device();

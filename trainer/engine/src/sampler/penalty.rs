@@ -35,7 +35,6 @@ fn must_go_on(sampler: &SequenceSampler) -> bool {
     sampler.n_generated < sampler.params.min_tokens && !sampler.end_ids.is_empty()
 }
 
-/// Penalises a row of the copy in place.
 fn penalise(row_v: &mut Tensor, sampler: &SequenceSampler) -> Result<()> {
     let SamplingParams {
         repetition_penalty: repetition,

@@ -13,9 +13,7 @@ use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;
 
-/// The projections of a layer's first round.
 const FIRST: [Projection; 3] = [Projection::Q, Projection::K, Projection::V];
-/// The projections of the second round.
 const SECOND: [Projection; 4] = [
     Projection::O,
     Projection::Gate,
@@ -23,24 +21,20 @@ const SECOND: [Projection; 4] = [
     Projection::Down,
 ];
 
-/// A layer and how far it is.
 #[derive(Debug)]
 pub(super) struct LayerBackward {
     layer: usize,
     /// The gradient by the layer's output, `[1, t, d]`.
     grad: Tensor,
-    /// Variables of this layer alone.
     lora: LayerLora,
     /// The layer's input, `[1, t, d]`, if the layer must be computed again.
     x: Option<Tensor>,
     projected: Vec<Projected>,
-    /// Keys and values of the whole row where they are needed once more.
     keys: Option<[Tensor; 2]>,
     /// The gradients by keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk.
     key_grads: Option<[Tensor; 2]>,
     /// The gradients by the queries of the finished chunks, `[1, heads, c, e]` each.
     query_grads: Vec<Tensor>,
-    /// The kept chunks that are still to be done, in order.
     outputs: std::vec::IntoIter<OutputChunk>,
     n_outputs_done: usize,
     n_projected_done: usize,
@@ -136,7 +130,6 @@ impl LayerBackward {
         self.x.as_ref().ok_or_else(gone)
     }
 
-    /// The second round of a chunk.
     fn second(
         &mut self,
         chunk: &Chunk,
@@ -205,7 +198,6 @@ impl LayerBackward {
         self.layer > 0 || FIRST.iter().any(|&which| self.lora.get(which).is_some())
     }
 
-    /// Room for the gradients by the keys, and the keys themselves where outputs are computed again.
     fn begin_keys(&mut self) -> Result<()> {
         let keys = whole(&self.projected)?;
         let zeros = |t: &Tensor| Tensor::f_zeros(t.size(), (Kind::Float, t.device()));
@@ -214,7 +206,6 @@ impl LayerBackward {
         Ok(())
     }
 
-    /// Adds the gradients by the keys and values that a chunk saw to the row's.
     fn add_key_grads(&self, chunk: &Chunk, grads: [Option<Tensor>; 2]) -> Result<()> {
         let sums = self.key_grads.iter().flatten();
         for (grad, sum) in grads.into_iter().flatten().zip(sums) {
@@ -230,7 +221,6 @@ impl LayerBackward {
     }
 }
 
-/// The parameters of some projections, and which of all the run's they are.
 fn params<'a>(lora: &'a LayerLora, layer: usize, which: &[Projection]) -> Vec<(usize, &'a Tensor)> {
     let mut next = layer * lora.params().count();
     let mut found = Vec::new();
@@ -246,7 +236,6 @@ fn params<'a>(lora: &'a LayerLora, layer: usize, which: &[Projection]) -> Vec<(u
     found
 }
 
-/// Adds gradients to the job's own sums, in f32.
 fn add(params: &[(usize, &Tensor)], grads: &[Tensor], out: &mut TrainOut) -> Result<()> {
     for (&(index, _), grad) in params.iter().zip(grads) {
         let _ = out.gradients[index].f_add_(&grad.f_to_kind(Kind::Float)?)?;

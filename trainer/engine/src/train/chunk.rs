@@ -14,20 +14,17 @@ use crate::placement::PerDevice;
 use crate::rope::RopeSlice;
 use crate::torch::Result;
 
-/// Consecutive places of a row.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) span: PlaceSpan,
     /// Which positions of their samples its places are.
     positions: Vec<i64>,
-    /// Angles of its positions, of each kind and on each of the devices.
     pub(super) ropes: ByLayer<PerDevice<RopeSlice>>,
     /// Places before it that some place of it sees, in order.
     keys: Vec<PlaceSpan>,
     parts: Vec<BranchPart>,
 }
 
-/// The places of a chunk that belong to one branch.
 #[derive(Debug, PartialEq, Eq)]
 struct BranchPart {
     /// Counted from the chunk's start.
@@ -150,7 +147,6 @@ impl Chunk {
         }
     }
 
-    /// The mask of the chunk without a window.
     fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>> {
         let (c, n_keys) = (self.span.len, self.n_keys());
         let blocked = |rows: usize, columns: usize| {
@@ -195,7 +191,6 @@ mod tests {
     use crate::testing::tiny_config;
     use crate::tests::make_model;
 
-    /// For every place of a row, which places it sees, as the masks of its chunks say.
     fn sees(row: &Row, limit: usize, window: Option<usize>, model: &Model) -> Vec<Vec<usize>> {
         let mut all = Vec::new();
         for chunk in cut(row, limit, model).unwrap() {

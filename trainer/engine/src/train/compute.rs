@@ -16,14 +16,12 @@ use crate::model::Model;
 use crate::rope::RopeSlice;
 use crate::torch::Result;
 
-/// The context of a layer's computation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LayerContext<'a> {
     pub(super) model: &'a Model,
     pub(super) layer: usize,
     /// Variables, where `graph` is on.
     pub(super) lora: Option<&'a LayerLora>,
-    /// Whether there is a way back.
     pub(super) graph: bool,
 }
 
@@ -115,7 +113,6 @@ impl LayerContext<'_> {
         &self.model.weights.layers[self.layer]
     }
 
-    /// The chunk of the input, and the same tensor again if it is a variable.
     fn input(&self, chunk: &Chunk, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
         let x = chunk.of(x, 1)?;
         if !self.graph || self.layer == 0 {

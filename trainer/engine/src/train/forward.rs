@@ -10,7 +10,6 @@ use crate::lora::LayerLora;
 use crate::model::Model;
 use crate::torch::Result;
 
-/// A layer and how far it is.
 #[derive(Debug)]
 pub(super) struct LayerForward {
     layer: usize,
@@ -25,7 +24,6 @@ pub(super) struct LayerForward {
     outputs: Vec<OutputChunk>,
 }
 
-/// What the backward pass needs of a layer.
 #[derive(Debug)]
 pub(super) enum Kept {
     /// The layer's input. The layer is computed again from it.
@@ -33,10 +31,8 @@ pub(super) enum Kept {
     Graph(Box<LayerGraph>),
 }
 
-/// A computed layer with its graph.
 #[derive(Debug)]
 pub(super) struct LayerGraph {
-    /// Variables of this layer alone.
     pub(super) lora: LayerLora,
     /// Empty in a row of one chunk.
     pub(super) projected: Vec<Projected>,
@@ -46,7 +42,6 @@ pub(super) struct LayerGraph {
 // === impl LayerForward ===
 
 impl LayerForward {
-    /// Begins a layer. `graph` says whether the graph is kept for the backward pass.
     pub(super) fn begin(layer: usize, x: Tensor, work: &PassWork, graph: bool) -> Result<Self> {
         let lora = match work.adapter(layer) {
             Some(lora) if graph => Some(lora.try_map(leaf)?),
@@ -64,7 +59,6 @@ impl LayerForward {
         })
     }
 
-    /// Which one it is.
     pub(super) fn layer(&self) -> usize {
         self.layer
     }

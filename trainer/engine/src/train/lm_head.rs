@@ -10,12 +10,10 @@ use crate::linear::Segment;
 use crate::model::Model;
 use crate::torch::Result;
 
-/// How far the LM head of a row is.
 #[derive(Debug)]
 pub(super) struct LmHeadPass {
     /// The last layer's output, `[1, t, d]`.
     hidden: Tensor,
-    /// The first loss position that is still to be done.
     next: usize,
     /// The gradients by the rows of `hidden` at the finished loss positions, `[n, d]` each.
     grads: Vec<Tensor>,
@@ -31,7 +29,6 @@ impl LmHeadPass {
         }
     }
 
-    /// Whether every loss position is done.
     pub(super) fn is_done(&self, positions: &[LossPosition]) -> bool {
         self.next >= positions.len()
     }

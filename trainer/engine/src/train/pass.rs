@@ -13,7 +13,6 @@ use crate::model::Model;
 use crate::pack::Row;
 use crate::torch::Result;
 
-/// A row and how far it is.
 #[derive(Debug)]
 pub(super) struct RowPass {
     chunks: Vec<Chunk>,

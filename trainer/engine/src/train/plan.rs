@@ -32,7 +32,6 @@ pub struct Plan {
     pub cache: usize,
 }
 
-/// Estimated bytes of activations, by shapes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Costs {
     /// A position's input to a layer.
@@ -45,7 +44,6 @@ pub(super) struct Costs {
     at_work: usize,
     /// A layer's weights and the LM head's, made from rounded numbers; 0 where they are not rounded.
     made: (usize, usize),
-    /// The LM head of one chunk.
     lm_head: usize,
     n_layers: usize,
     chunk: usize,
@@ -131,20 +129,17 @@ impl Costs {
         }
     }
 
-    /// A row of `t` positions, every layer computed again on the way down.
     pub(super) fn recomputed(&self, t: usize) -> usize {
         t * (self.n_layers * self.input + self.at_work)
             + t.min(self.chunk) * self.graph
             + self.fixed()
     }
 
-    /// The bytes that every row needs.
     fn fixed(&self) -> usize {
         let (layer, head) = self.made;
         self.lm_head + layer.max(head)
     }
 
-    /// The most positions that fit with every layer computed again.
     pub(super) fn fitting(&self, memory: usize) -> usize {
         let place = self.n_layers * self.input + self.at_work;
         let left = memory.saturating_sub(self.fixed());
@@ -164,7 +159,6 @@ impl Costs {
     }
 }
 
-/// Bytes of what a layer and the LM head are multiplied with, where that is made from rounded numbers.
 fn made(model: &Model) -> (usize, usize) {
     if model.quantization.is_none() {
         return (0, 0);
@@ -178,13 +172,11 @@ fn made(model: &Model) -> (usize, usize) {
     (layer * width, n(config.vocab) * d * width)
 }
 
-/// Bytes for activations, as configured or as is free now.
 pub(super) fn budget(sizes: SliceSizes) -> usize {
     let usual = || free_memory::available().map_or(UNKNOWN, |free| free / 2);
     sizes.memory.unwrap_or_else(usual)
 }
 
-/// The rank of an adapter.
 pub(super) fn rank(lora: Option<&Lora>) -> i64 {
     lora.map_or(0, |lora| lora.spec.rank)
 }

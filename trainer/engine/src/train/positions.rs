@@ -12,7 +12,6 @@ use crate::loss::{Loss, LossSignal};
 use crate::pack::{Row, to_i64};
 use crate::torch::Result;
 
-/// A place of a row that goes through the LM head.
 #[derive(Debug)]
 pub(super) struct LossPosition {
     place: usize,
@@ -22,7 +21,6 @@ pub(super) struct LossPosition {
     targets: Vec<i64>,
 }
 
-/// The loss positions of a row, in order of place.
 pub(super) fn of_row(work: &PassWork, row: &Row) -> Vec<LossPosition> {
     let mut found: BTreeMap<usize, LossPosition> = BTreeMap::new();
     for branch in &row.branches {
@@ -105,14 +103,12 @@ pub(super) fn record(
     Ok(gradients)
 }
 
-/// The place of a term in the loss: a datum, and a position in it.
 #[derive(Debug, Clone, Copy)]
 struct TermPlace {
     datum: usize,
     position: usize,
 }
 
-/// Adds one term and returns its derivative.
 fn add_term(
     loss: &Loss,
     place: TermPlace,

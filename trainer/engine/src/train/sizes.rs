@@ -35,7 +35,6 @@ const PASSES: u32 = 4;
 const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
-/// The smallest chunk when memory is short.
 const SMALLEST: usize = 8;
 /// Beyond this a chunk gains nothing: on a CPU its activations leave the caches, a GPU is full.
 const MOST: usize = 256;

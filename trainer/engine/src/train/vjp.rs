@@ -4,7 +4,6 @@ use tch::{Kind, Tensor};
 
 use crate::torch::Result;
 
-/// The same tensor as a separate variable.
 pub(super) fn leaf(tensor: &Tensor) -> Result<Tensor> {
     tensor.f_detach()?.f_set_requires_grad(true)
 }

@@ -90,40 +90,33 @@ pub struct Slices {
     pub total: Duration,
 }
 
-/// The fixed input of a job.
 #[derive(Debug)]
 pub(super) struct PassWork {
     pub(super) samples: Vec<LossSample>,
-    /// For each sample, which positions go through the LM head.
     pub(super) wanted: Vec<Vec<bool>>,
     pub(super) loss: Option<Loss>,
     pub(super) top_k: usize,
     pub(super) lora: Option<Lora>,
     pub(super) sizes: SliceSizes,
-    /// Bytes for a row's activations.
     pub(super) memory: usize,
 }
 
 // === impl PassWork ===
 
 impl PassWork {
-    /// The adapters of a layer, if any are on.
     pub(super) fn adapter(&self, layer: usize) -> Option<&LayerLora> {
         self.lora.as_ref()?.layer(layer)
     }
 
-    /// The adapter, where it has a part for the LM head.
     pub(super) fn head(&self) -> Option<&HeadLora> {
         self.lora.as_ref()?.head()
     }
 
-    /// Whether gradients go down into the layers.
     pub(super) fn trains_layers(&self) -> bool {
         let has_layers = |lora: &Lora| !lora.spec.targets.layers.is_empty();
         self.loss.is_some() && self.lora.as_ref().is_some_and(has_layers)
     }
 
-    /// Whether a position goes through the LM head for this sample.
     pub(super) fn is_wanted(&self, sample: usize, position: usize) -> bool {
         self.wanted[sample][position]
     }

@@ -24,11 +24,9 @@ struct TensorEntry {
     dtype: Dtype,
     shape: Vec<i64>,
     bytes: &'static [u8],
-    /// The whole map that contains `bytes`.
     map: &'static [u8],
 }
 
-/// All tensors of a directory, mapped.
 pub(super) struct SafeFiles {
     dir: PathBuf,
     entries: BTreeMap<String, TensorEntry>,
@@ -99,7 +97,6 @@ impl SafeFiles {
         self.entry(name)?.tensor(name, kind, device)
     }
 
-    /// Returns a tensor as it is in its file.
     pub(super) fn stored(&self, name: &str) -> Result<(Dtype, &'static [u8])> {
         let entry = self.entry(name)?;
         Ok((entry.dtype, entry.bytes))
@@ -173,7 +170,6 @@ impl TensorEntry {
     }
 }
 
-/// Joins adjacent entries of one file, if they are adjacent.
 fn joint(entries: &[&TensorEntry]) -> Option<TensorEntry> {
     let first = *entries.first()?;
     let offset = |entry: &TensorEntry| {
@@ -200,7 +196,6 @@ fn joint(entries: &[&TensorEntry]) -> Option<TensorEntry> {
     })
 }
 
-/// Returns the weight files of a directory, in order.
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![dir.join(SINGLE)]);

@@ -8,7 +8,6 @@ use metaclaw_trainer_api::ApiKey;
 
 /// The ranks that vLLM can reserve memory for.
 const RANKS: [u32; 9] = [1, 8, 16, 32, 64, 128, 256, 320, 512];
-/// The default rank of adapters.
 const USUAL_RANK: u32 = 32;
 
 /// Flags about who answers chats.
@@ -32,7 +31,6 @@ pub(crate) struct InferenceArgs {
     inference_max_rank: Option<u32>,
 }
 
-/// A vLLM server that answers chats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum InferenceServer {
     /// A server that already runs.
@@ -51,7 +49,6 @@ pub(crate) enum InferenceServer {
     },
 }
 
-/// Why these flags or variables are refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InferenceError {
     #[error(

@@ -17,7 +17,6 @@ use crate::{error::ApiError, tinker::stored};
 // === impl Host ===
 
 impl Host {
-    /// Whether there is such an adapter on disk.
     pub(crate) fn has_adapter(&self, name: &AdapterName) -> bool {
         adapter::existing(&self.store.folder, name).is_ok()
     }

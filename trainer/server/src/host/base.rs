@@ -8,7 +8,6 @@ use super::{Host, fetcher::refused};
 use crate::error::Result;
 use crate::fields::cut;
 
-/// Names that stand for the loaded model.
 const LOADED: [&str; 3] = ["", "base", "default"];
 
 // === impl Host ===
@@ -34,7 +33,6 @@ impl Host {
         )))
     }
 
-    /// Whether `wanted` names the base: by a word of [`LOADED`], by its name, by a path to it, or as `owner/name`.
     fn is_base(&self, wanted: &str) -> bool {
         let path = Path::new(wanted);
         if LOADED.contains(&wanted) || wanted == self.base() || Some(path) == self.engine.path() {

@@ -17,7 +17,6 @@ use crate::{blocking::blocking, error::ApiError};
 
 const NO_MODEL: &str = "no model is loaded yet: POST /v1/lora/create with a base_model loads one, and so does --model at the start";
 
-/// An engine, or the settings of one.
 #[derive(Debug)]
 pub(super) struct EngineCell {
     settings: EngineConfig,
@@ -28,9 +27,7 @@ pub(super) struct EngineCell {
 #[derive(Debug)]
 struct LoadedEngine {
     engine: Engine,
-    /// The path of the model, as it was requested.
     path: PathBuf,
-    /// The tokenizer and templates of the model.
     model: Arc<Model>,
 }
 
@@ -103,24 +100,20 @@ impl EngineCell {
         self.loaded().map(|loaded| &loaded.engine)
     }
 
-    /// The engine for samples.
     pub(super) fn for_samples(&self) -> Result<&Engine, SamplerError> {
         let engine = self.engine.get().map(|loaded| &loaded.engine);
         let none = || SamplerError::new(SamplerFailure::Unavailable, NO_MODEL);
         engine.ok_or_else(|| none().with_code(ErrorCode::NoModel))
     }
 
-    /// The served model, if one is loaded.
     pub(super) fn info(&self) -> Option<&EngineInfo> {
         self.engine.get().map(|loaded| loaded.engine.info())
     }
 
-    /// The path of the model, as it was requested.
     pub(super) fn path(&self) -> Option<&Path> {
         self.engine.get().map(|loaded| loaded.path.as_path())
     }
 
-    /// The model, as far as it is text.
     pub(super) fn model(&self) -> Result<Arc<Model>, ApiError> {
         Ok(Arc::clone(&self.loaded()?.model))
     }

@@ -223,7 +223,6 @@ impl Host {
         Ok(self.engine.call_now(check).await??)
     }
 
-    /// The checkpoints that open runs depend on.
     async fn standing(&self) -> Result<Vec<CheckpointName>> {
         let standing = |state: &mut EngineState| state.runs.checkpoints();
         self.engine.call_now(standing).await

@@ -12,7 +12,6 @@ use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
 
 use crate::error::ApiError;
 
-/// Why a call to a training run failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
     #[error("{0}")]
@@ -66,7 +65,6 @@ fn engine(error: &EngineError, text: String) -> ApiError {
     }
 }
 
-/// A failure to generate, as a client that asks for samples sees it.
 pub(super) fn generate(error: &GenerateError) -> SamplerError {
     let text = error.to_string();
     let failed = |failure| SamplerError::new(failure, text.clone());
@@ -186,7 +184,6 @@ mod tests {
 
     use super::*;
 
-    /// `param` and `code` of the error that a client gets.
     fn place_and_code(error: TrainJobError) -> (Option<String>, Option<ErrorCode>) {
         let detail = ApiError::from(RunError::Train(error)).body().error;
         (detail.param, detail.code)

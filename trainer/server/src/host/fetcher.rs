@@ -14,13 +14,11 @@ use metaclaw_trainer_text::hub::{self, Hub, HubName, Progress};
 use crate::{error::ApiError, fields::cut};
 use parking_lot::Mutex;
 
-/// The time between two log lines about a download.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Makes the hub's client, which takes certificates of the system's: only where something is to be fetched.
 type MakeHub = Box<dyn Fn() -> Result<Hub> + Send + Sync>;
 
-/// The hub, as far as it is known without asking it.
 pub(crate) struct Fetcher {
     cache: Option<PathBuf>,
     make: MakeHub,
@@ -42,7 +40,6 @@ enum State {
     },
 }
 
-/// Logs a file's progress at intervals.
 #[derive(Default)]
 struct ProgressLog(Mutex<Option<Instant>>);
 
@@ -63,7 +60,6 @@ impl Fetcher {
         Self { cache, make, state }
     }
 
-    /// A fetcher without a hub.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         fn no_hub() -> Result<Hub> {
@@ -134,7 +130,6 @@ impl Fetcher {
     }
 }
 
-/// Fetches a model, and records in `state` the progress and the end.
 async fn run(hub: Hub, model: HubName, state: Arc<Mutex<State>>) {
     let log = ProgressLog::default();
     let progress = |progress: Progress<'_>| {

@@ -24,10 +24,8 @@ use super::{Host, failure::RunError};
 use crate::error::ApiError;
 use crate::error::Result;
 
-/// Prepares a pass on the engine's thread, and returns the parameters that it uses.
 type Begin =
     Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;
-/// Builds an answer from the result of a pass.
 type Finish<T> =
     Box<dyn FnOnce(&mut EngineState, ParamsVersion, TrainOut) -> Result<T, RunError> + Send>;
 
@@ -135,7 +133,6 @@ impl Host {
         })
     }
 
-    /// Has the engine carry out a pass.
     async fn pass<T: Send + 'static>(
         &self,
         begin: impl FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError>
@@ -235,7 +232,6 @@ impl Host {
 // === impl PassJob ===
 
 impl<T> PassJob<T> {
-    /// Whether the caller has left.
     fn has_left(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -282,7 +278,6 @@ impl<T: Send> SlicedJob for PassJob<T> {
     }
 }
 
-/// Returns the loss with its constants.
 fn loss(name: LossFn, config: &LossConfig) -> Result<Loss> {
     Loss::new(name, config).map_err(|error| ApiError::field("loss_fn_config", error.to_string()))
 }
@@ -302,7 +297,6 @@ fn adam(request: &OptimStepRequest) -> AdamConfig {
     }
 }
 
-/// Returns rank, alpha and targets of a new run.
 fn lora_spec(request: &CreateRequest) -> Result<LoraSpec> {
     let default = LoraSpec::default();
     let targets = match &request.targets {
@@ -357,7 +351,6 @@ fn loss_sum(loss: &Loss, datum: &Datum, logprobs: &[f32]) -> Result<f64, &'stati
     Ok(terms.sum())
 }
 
-/// The log-probabilities, and the likeliest ids of each position as lists of lists.
 fn forward_reply(logprobs: Vec<Vec<Option<f32>>>, top: &[TopTokens], k: usize) -> ForwardReply {
     let computed = |all: Vec<Option<f32>>| all.into_iter().flatten().collect();
     let top = if k == 0 { &[] } else { top };

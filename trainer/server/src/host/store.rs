@@ -15,9 +15,7 @@ use crate::error::Result;
 
 #[derive(Debug)]
 pub(super) struct CheckpointFolder {
-    /// Holds `adapters/` and `checkpoints/`.
     pub(super) folder: PathBuf,
-    /// The least number of checkpoints of each line of training that a prune keeps.
     pub(super) keep: usize,
     index: Arc<Mutex<CheckpointIndex>>,
     #[cfg(test)]
@@ -89,7 +87,6 @@ impl StoreTurn {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gate(Arc<std::sync::Mutex<Option<Closed>>>);
 
-/// Receives the beginning of the work, and releases it.
 #[cfg(test)]
 pub(crate) type Closed = (
     tokio::sync::oneshot::Sender<()>,
@@ -98,7 +95,6 @@ pub(crate) type Closed = (
 
 #[cfg(test)]
 impl Gate {
-    /// Delays the next piece of work.
     pub(super) fn close(&self, closed: Closed) {
         *self.0.lock().unwrap() = Some(closed);
     }

@@ -15,7 +15,6 @@ use super::{Host, failure};
 #[derive(Debug)]
 pub(crate) struct Generation {
     stream: GenerationStream,
-    /// An event that was received already.
     first: Option<GenerateEvent>,
 }
 
@@ -78,7 +77,6 @@ impl Host {
 // === impl Generation ===
 
 impl Generation {
-    /// Returns the number of optimiser steps of its adapter, or `None` for the base model.
     pub(crate) fn version(&self) -> Option<u64> {
         self.stream.adapter_step()
     }

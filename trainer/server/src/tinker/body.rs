@@ -26,7 +26,6 @@ const MOST_DECODED: usize = 128 << 20;
 /// The memory of a JSON value in a list or an object, at most.
 const VALUE: usize = 128;
 
-/// The memory and the permit that a body holds until it is processed.
 type Taken = (Hold, Option<OwnedSemaphorePermit>);
 
 /// Reads the body of a call with datums or a prompt; its place among bodies is free once it has answered.
@@ -56,7 +55,6 @@ pub(crate) async fn read_small(
     }
 }
 
-/// The request with its body read, and as it was before it was compressed.
 async fn whole(app: &TrainerApp, request: Request, most: usize) -> Result<(Request, Taken)> {
     let (head, body) = request.into_parts();
     let (bytes, hold) = app.tinker_bodies.read(body, Largest::of(most)).await?;
@@ -92,7 +90,6 @@ fn unzstd(bytes: &[u8], most: usize) -> Result<Bytes> {
     Ok(plain.into())
 }
 
-/// A call with a JSON body, and the server that is asked.
 #[derive(Debug)]
 pub(crate) struct Call<T> {
     pub(crate) app: TrainerApp,
@@ -100,12 +97,10 @@ pub(crate) struct Call<T> {
     pub(crate) sent: Sent,
 }
 
-/// Facts about a body as it was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// Distinguishes two calls of one number.
     pub(crate) hash: blake3::Hash,
-    /// The memory that the body takes at most once it is decoded.
     pub(crate) n_bytes: usize,
 }
 
@@ -159,7 +154,6 @@ pub(crate) async fn read_json<T: DeserializeOwned + Send + 'static>(
     blocking("reading", read).await
 }
 
-/// Returns the media type, in lower case.
 pub(crate) fn media(headers: &HeaderMap) -> String {
     let given = headers.get(header::CONTENT_TYPE);
     let given = given.and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -167,7 +161,6 @@ pub(crate) fn media(headers: &HeaderMap) -> String {
     media.trim().to_ascii_lowercase()
 }
 
-/// Returns whether the caller reads protobuf.
 pub(crate) fn takes_protobuf(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());

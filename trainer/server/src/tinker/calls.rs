@@ -39,20 +39,17 @@ use crate::{
 
 type Answer = Result<Reply<Promise>>;
 
-/// A request to a model.
 struct Asked {
     work: Work,
     sent: Sent,
 }
 
-/// A forward_backward that was read.
 struct ParsedPass {
     id: ModelId,
     seq: u32,
     asked: Asked,
 }
 
-/// `POST create_model`.
 pub(crate) async fn create_model(Call { app, body, sent }: Call<CreateModel>) -> Answer {
     app.host.load_base(&body.base_model).await?;
     check_optimizer(body.optimizer_config.as_ref())?;
@@ -84,7 +81,6 @@ fn model_id(session: &TinkerSessionId, n: u32) -> Result<ModelId> {
     ModelId::of(session, n).map_err(|error| ApiError::field("session_id", error.to_string()))
 }
 
-/// A model with its first call.
 fn begin(app: &TrainerApp, model: SessionModel, first: Asked) -> Answer {
     let promise = promise(&model.id, 0)?;
     let (model, is_new) = app.tinker.registry.add_model(model)?;
@@ -201,7 +197,6 @@ async fn from_json(app: &TrainerApp, bytes: Bytes, forward_only: bool) -> Answer
     call(app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
-/// `POST optim_step`.
 pub(crate) async fn optim_step(Call { app, body, sent }: Call<OptimStep>) -> Answer {
     let adam = match (body.adam_params, body.optimizer_params) {
         (_, Some(other)) => Err(format!(
@@ -214,7 +209,6 @@ pub(crate) async fn optim_step(Call { app, body, sent }: Call<OptimStep>) -> Ans
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
-/// `POST save_weights`.
 pub(crate) async fn save_weights(Call { app, body, sent }: Call<SaveWeights>) -> Answer {
     let work = Work::Save {
         path: body.path,
@@ -224,14 +218,12 @@ pub(crate) async fn save_weights(Call { app, body, sent }: Call<SaveWeights>) ->
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
-/// `POST save_weights_for_sampler`.
 pub(crate) async fn save_for_sampler(Call { app, body, sent }: Call<SaveForSampler>) -> Answer {
     let (path, sampler) = (body.path, body.sampling_session_seq_id);
     let work = Work::SaveForSampler { path, sampler };
     call(&app, &body.model_id, body.seq_id, Asked { work, sent })
 }
 
-/// The promise of a model's call of this number or name.
 fn promise(model: &ModelId, call: impl Display) -> Result<Promise> {
     Ok(Promise {
         request_id: parsed("model_id", &format!("{model}:{call}"))?,
@@ -240,7 +232,6 @@ fn promise(model: &ModelId, call: impl Display) -> Result<Promise> {
     })
 }
 
-/// Puts a call into its model's lane.
 fn call(app: &TrainerApp, id: &ModelId, seq: Option<u32>, asked: Asked) -> Answer {
     let model = app.tinker.registry.model(id)?;
     let seq = seq.unwrap_or_else(|| model.lane.behind_all());

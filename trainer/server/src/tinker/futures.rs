@@ -26,7 +26,6 @@ use tokio::{
 use crate::error::ApiError;
 use crate::error::Result;
 
-/// The result of a promise.
 #[derive(Debug)]
 pub(crate) enum PromiseOutcome {
     Json(serde_json::Value),
@@ -37,7 +36,6 @@ pub(crate) enum PromiseOutcome {
     Failed(FailedPromise),
 }
 
-/// The limits on kept promises.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PromiseLimits {
     pub(crate) n: usize,
@@ -67,7 +65,6 @@ struct PromiseEntry {
     task: Option<AbortHandle>,
 }
 
-/// Whether a call is a new one.
 #[derive(Debug)]
 pub(crate) enum PromiseOpening {
     /// The call is new and will be carried out.
@@ -75,7 +72,6 @@ pub(crate) enum PromiseOpening {
     Known,
 }
 
-/// The state of a promise.
 #[derive(Debug)]
 pub(crate) enum Found {
     Done(Arc<PromiseOutcome>),
@@ -101,7 +97,6 @@ impl PromiseOutcome {
         serde_json::to_value(body).map_err(|error| ApiError::internal(format!("writing: {error}")))
     }
 
-    /// A result that is an error.
     pub(crate) fn failed(error: &ApiError) -> Self {
         let category = if error.is_ours() {
             FailureCategory::Server
@@ -112,7 +107,6 @@ impl PromiseOutcome {
         Self::Failed(FailedPromise { error, category })
     }
 
-    /// About how much it takes.
     fn bytes(&self) -> usize {
         const BESIDE: usize = 1 << 10;
         let top = |rows: &Option<Vec<Option<TopK>>>| -> usize {
@@ -207,7 +201,6 @@ impl Futures {
         inner.drop_old(&self.keep);
     }
 
-    /// Ends the task that works on a promise, if one can be ended.
     pub(crate) fn cancel(&self, id: &RequestId) {
         let mut inner = self.inner.lock();
         let entry = inner.entries.get_mut(id);
@@ -248,7 +241,6 @@ impl Futures {
 // === impl Inner ===
 
 impl Inner {
-    /// Drops results that are too old or too many.
     fn drop_old(&mut self, keep: &PromiseLimits) {
         while let Some((since, id)) = self.done.front() {
             let too_many = self.bytes > keep.bytes || self.entries.len() >= keep.n;

@@ -6,10 +6,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// The number of calls that may wait for each other.
 const MAX_WAITING: usize = 4096;
 
-/// The waiting calls of one model, by number.
 #[derive(Debug)]
 pub(crate) struct Lane<C> {
     state: Mutex<State<C>>,
@@ -24,7 +22,6 @@ struct State<C> {
     running: bool,
 }
 
-/// Why a call cannot be queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     /// The number was executed, or another call has it.
@@ -37,7 +34,6 @@ pub(crate) enum NoPlace {
 // === impl Lane ===
 
 impl<C> Lane<C> {
-    /// Creates a lane that begins with call 0.
     pub(crate) fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -118,7 +114,6 @@ impl<C> Lane<C> {
             .collect()
     }
 
-    /// Returns once the lane has ended.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }

@@ -31,10 +31,8 @@ use crate::{error::ApiError, fields::parsed, state::TrainerApp};
 
 /// Entries of a page where the caller names no number.
 const PAGE: u64 = 20;
-/// Entries of a page at most.
 const MAX_PAGE: u64 = 1000;
 
-/// A page of a list.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct ListPage {
     #[serde(default)]
@@ -42,7 +40,6 @@ pub(crate) struct ListPage {
     limit: Option<u64>,
 }
 
-/// A checkpoint on disk with its manifest.
 struct Found {
     path: TinkerPath,
     ms: u64,
@@ -122,7 +119,6 @@ fn written_ms(folder: &FsPath) -> u64 {
     })
 }
 
-/// `GET checkpoints`.
 pub(crate) async fn checkpoints(
     State(app): State<TrainerApp>,
     Query(page): Query<ListPage>,
@@ -135,7 +131,6 @@ pub(crate) async fn checkpoints(
     }))
 }
 
-/// `GET training_runs/{id}/checkpoints`.
 pub(crate) async fn of_run(
     State(app): State<TrainerApp>,
     Path(run): Path<String>,
@@ -148,7 +143,6 @@ pub(crate) async fn of_run(
     }))
 }
 
-/// `DELETE training_runs/{id}/checkpoints/{weights|sampler_weights}/{name}`.
 pub(crate) async fn delete(
     State(app): State<TrainerApp>,
     Path((run, kind, name)): Path<(String, String, String)>,
@@ -166,7 +160,6 @@ pub(crate) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST weights_info`.
 pub(crate) async fn weights_info(
     Call { app, body, .. }: Call<WeightsInfoRequest>,
 ) -> Result<Reply<WeightsInfo>> {
@@ -196,7 +189,6 @@ pub(crate) async fn runs(
     }))
 }
 
-/// `GET training_runs/{id}`.
 pub(crate) async fn run(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,

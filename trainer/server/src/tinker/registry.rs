@@ -35,16 +35,13 @@ const MAX_MODELS: usize = 6;
 /// Samplers of one session.
 const MAX_SAMPLERS: usize = 4096;
 
-/// A call of a model, on its way.
 #[derive(Debug)]
 pub(crate) struct ModelCall {
     pub(crate) request: RequestId,
     pub(crate) work: Work,
-    /// The call's part of the memory for waiting calls.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-/// The work of a call.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Begin, with fresh weights.
@@ -81,14 +78,12 @@ pub(crate) struct WeightsLoad {
     pub(crate) optimizer: bool,
 }
 
-/// Datums as they came.
 #[derive(Debug)]
 pub(crate) enum Data {
     Proto(Vec<proto::ProtoDatum>),
     Json(Vec<JsonDatum>),
 }
 
-/// A model of a session.
 #[derive(Debug)]
 pub(crate) struct SessionModel {
     pub(crate) id: ModelId,
@@ -100,7 +95,6 @@ pub(crate) struct SessionModel {
     used_ms: AtomicU64,
 }
 
-/// Weights to sample from.
 #[derive(Debug, Clone)]
 pub(crate) struct SamplerWeights {
     /// The adapter; `None` is the base.
@@ -124,7 +118,6 @@ struct Inner {
     models: HashMap<ModelId, Arc<SessionModel>>,
 }
 
-/// The leftovers of a session, to be released.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     pub(crate) models: Vec<Arc<SessionModel>>,
@@ -292,7 +285,6 @@ impl Registry {
         silent.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Ends a session; nothing of it can be asked for any more.
     pub(crate) fn end(&self, id: &TinkerSessionId) -> Option<Left> {
         let mut inner = self.0.lock();
         let session = inner.sessions.remove(id)?;

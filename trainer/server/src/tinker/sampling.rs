@@ -30,7 +30,6 @@ use super::{
 use crate::error::Result;
 use crate::{error::ApiError, fields::parsed, host::Generation, state::TrainerApp};
 
-/// `POST create_sampling_session`.
 pub(crate) async fn create(
     Call { app, body, .. }: Call<CreateSamplingSession>,
 ) -> Result<Reply<SamplingSession>> {
@@ -45,7 +44,6 @@ pub(crate) async fn create(
     }))
 }
 
-/// The weights that a path or a base model stands for.
 async fn weights(
     app: &TrainerApp,
     path: Option<&str>,
@@ -80,7 +78,6 @@ async fn weights(
     Ok(SamplerWeights { adapter, path })
 }
 
-/// `GET samplers/{id}`.
 pub(crate) async fn sampler(
     State(app): State<TrainerApp>,
     Path(id): Path<String>,
@@ -94,7 +91,6 @@ pub(crate) async fn sampler(
     }))
 }
 
-/// `POST asample`.
 pub(crate) async fn asample(Call { app, body, sent }: Call<SampleCall>) -> Result<Reply<Promise>> {
     let weights = match &body.sampling_session_id {
         Some(sampler) => app.tinker.registry.sampler(sampler)?,
@@ -182,7 +178,6 @@ fn put_scores(
     }
 }
 
-/// A whole continuation, and how many ids of its prompt were not computed again.
 async fn whole(generation: Generation, top_k: bool) -> Result<(Sequence, usize)> {
     let (tokens, end) = generation.whole().await?;
     let sequence = Sequence {
@@ -197,17 +192,14 @@ async fn whole(generation: Generation, top_k: bool) -> Result<(Sequence, usize)>
     Ok((sequence, end.n_cached))
 }
 
-/// The prompt's tokens that are scored: none, all, or the last ones.
 #[derive(Debug, Clone, Copy)]
 struct Scoring {
     /// The index of the first scored token, counted from the second token on.
     from: usize,
-    /// Whether the likeliest ids are returned.
     top_k: bool,
     logprobs: bool,
 }
 
-/// The sampling request.
 #[derive(Debug)]
 struct TinkerDraw {
     request: GenerateRequest,
@@ -250,7 +242,6 @@ fn draw(app: &TrainerApp, body: SampleCall, adapter: Option<AdapterName>) -> Res
     })
 }
 
-/// Returns Tinker's name of an engine's parameter.
 fn tinkers_name(field: &'static str) -> &'static str {
     match field {
         "top_logprobs" => "topk_sample_logprobs",

@@ -42,7 +42,6 @@ pub(crate) async fn client_config(Call { .. }: Call<ClientConfigRequest>) -> Rep
     })
 }
 
-/// `POST client/dynamic_config`.
 pub(crate) async fn dynamic_config(Call { .. }: Call<ClientConfigRequest>) -> Reply<DynamicConfig> {
     Reply(DynamicConfig {
         refresh_interval_sec: REFRESH_S,
@@ -50,7 +49,6 @@ pub(crate) async fn dynamic_config(Call { .. }: Call<ClientConfigRequest>) -> Re
     })
 }
 
-/// `GET healthz`.
 pub(crate) async fn healthz() -> Reply<HealthStatus> {
     status("ok")
 }
@@ -78,7 +76,6 @@ pub(crate) async fn capabilities(State(app): State<TrainerApp>) -> Reply<ServerC
     })
 }
 
-/// `POST create_session`.
 pub(crate) async fn create_session(
     Call { app, .. }: Call<CreateSession>,
 ) -> Result<Reply<CreatedSession>> {
@@ -93,7 +90,6 @@ pub(crate) async fn create_session(
     }))
 }
 
-/// Sees to it that somebody ends the sessions that expire.
 fn watch(app: &TrainerApp) {
     if app.tinker.watched.set(()).is_err() {
         return;
@@ -130,7 +126,6 @@ async fn end(app: &TrainerApp, session: &TinkerSessionId) {
     }
 }
 
-/// `POST session_heartbeat`.
 pub(crate) async fn heartbeat(
     Call { app, body, .. }: Call<Heartbeat>,
 ) -> Result<Reply<HeartbeatReply>> {

@@ -24,7 +24,6 @@ const UNPACKING: usize = 2;
 /// The most continuations that are sampled in parallel for Tinker's clients; others wait.
 pub(crate) const SAMPLES_AT_ONCE: u16 = 64;
 
-/// Limits of Tinker's API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TinkerLimits {
     /// How long `retrieve_future` waits for a result, at most half of `session_idle`. Clients wait 45 s.
@@ -37,14 +36,11 @@ pub(crate) struct TinkerLimits {
     pub(crate) body: usize,
     /// The size of all bodies that are being read, in bytes.
     pub(crate) bodies: usize,
-    /// The number of bodies that are being read.
     pub(crate) n_bodies: usize,
-    /// The most continuations that are sampled in parallel; others wait.
     pub(crate) n_samples: u32,
     pub(crate) keep: PromiseLimits,
 }
 
-/// The state that Tinker's routes share.
 #[derive(Debug)]
 pub(crate) struct Tinker {
     pub(crate) registry: Registry,

@@ -20,7 +20,6 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 use crate::error::Result;
 
-/// Hex digits of a session's number.
 const DIGITS: usize = 16;
 
 /// The part of a checkpoint's manifest by which a later session recognises it.
@@ -29,7 +28,6 @@ pub(crate) struct StoredManifest {
     pub(crate) tinker: Origin,
 }
 
-/// The model that a checkpoint was saved from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Origin {
     pub(crate) base_model: String,
@@ -39,7 +37,6 @@ pub(crate) struct Origin {
     pub(crate) model_metadata: Option<Map<String, Value>>,
 }
 
-/// What a model is: its rank, and which of its modules are trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) rank: u32,
@@ -71,7 +68,6 @@ impl About {
         LoraTargets::groups(self.train_attn, self.train_mlp, self.train_unembed)
     }
 
-    /// Returns the shape of a run of this rank with these modules.
     pub(crate) fn run(self, seed: Option<u64>) -> CreateRequest {
         let names = self.targets().names().into_iter();
         CreateRequest {
@@ -101,13 +97,11 @@ pub(crate) fn new_session() -> Result<TinkerSessionId> {
         .map_err(|error| ApiError::internal(format!("session id: {error}")))
 }
 
-/// The session whose model or sampler a request was made to.
 pub(crate) fn session_of(request: &RequestId) -> Option<TinkerSessionId> {
     let first = request.as_str().split(':').next()?;
     first.parse().ok().filter(|_| is_session(first))
 }
 
-/// Whether a text is a session's id of this server's making.
 fn is_session(text: &str) -> bool {
     let digits = text.strip_prefix('s').unwrap_or_default();
     let hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
@@ -131,7 +125,6 @@ pub(crate) fn flat(path: &TinkerPath) -> Result<CheckpointName> {
     })
 }
 
-/// The path of a flat name, if it is one of Tinker's.
 pub(crate) fn path(flat: &str, kind: WeightsKind) -> Option<TinkerPath> {
     let mut parts = flat.splitn(4, '.');
     let session = parts.next().filter(|session| is_session(session))?;
@@ -155,7 +148,6 @@ pub(crate) fn ephemeral(sampler: &SamplerId) -> Result<AdapterName> {
     })
 }
 
-/// Whether an adapter belongs to a sampler alone: it goes with its session.
 pub(crate) fn is_ephemeral(adapter: &AdapterName) -> bool {
     let mut parts = adapter.as_str().splitn(3, '.');
     parts.next().is_some_and(is_session) && parts.next() == Some("sample")

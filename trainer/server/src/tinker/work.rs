@@ -66,7 +66,6 @@ pub(crate) fn close(app: &TrainerApp, model: &SessionModel) {
     }
 }
 
-/// The error for calls of a model that has gone.
 pub(crate) fn ended(model: &SessionModel) -> ApiError {
     ApiError::bad(format!("model {} was closed: its session ended", model.id))
 }
@@ -174,7 +173,6 @@ impl Worker {
         })
     }
 
-    /// Finds a checkpoint of Tinker's clients, with its manifest.
     async fn find(&self, path: &str) -> Result<(CheckpointName, Origin)> {
         let path: TinkerPath = parsed("path", path)?;
         if path.kind != WeightsKind::Training {
@@ -358,7 +356,6 @@ pub(crate) async fn checkpoint(app: &TrainerApp, name: &CheckpointName) -> Resul
         })
 }
 
-/// The datums, read on a thread that may take its time.
 async fn read(data: Data) -> Result<Vec<Datum>> {
     let wrong = |error: WireError| ApiError::field(error.field.clone(), error.to_string());
     let read = move || {

@@ -16,16 +16,13 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// What vLLM reads of an adapter.
 const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 /// How long a folder stays after its last reply has ended. A request whose caller has gone may wait in vLLM for a moment more, and
 /// vLLM dies where it then reads a folder that is not there.
 const STAYS: Duration = Duration::from_secs(60);
 
-/// The adapters that are loaded.
 #[derive(Debug)]
 pub(super) struct Adapters {
-    /// Holds a folder for each.
     folder: PathBuf,
     /// Tells names of this process from those of earlier ones.
     salt: String,
@@ -34,7 +31,6 @@ pub(super) struct Adapters {
     graves: Graves,
 }
 
-/// Folders that are to be deleted, and since when.
 #[derive(Debug, Clone, Default)]
 struct Graves(Arc<Mutex<Vec<(Instant, PathBuf)>>>);
 
@@ -50,7 +46,6 @@ pub(super) struct Loaded {
     graves: Graves,
 }
 
-/// What is read of `adapter_config.json`.
 #[derive(Debug, Deserialize)]
 struct Config {
     r: u32,
@@ -69,7 +64,6 @@ impl Adapters {
         }
     }
 
-    /// The one of this name, if it is loaded with this content.
     pub(super) fn get(&self, name: &AdapterName, sha256: Option<&str>) -> Option<Arc<Loaded>> {
         let held = self.held.lock();
         let loaded = held.get(name)?;
@@ -113,7 +107,6 @@ impl Adapters {
         self.held.lock().insert(name, loaded)
     }
 
-    /// Takes out the one of this name.
     pub(super) fn take(&self, name: &AdapterName) -> Option<Arc<Loaded>> {
         self.held.lock().remove(name)
     }
@@ -127,7 +120,6 @@ impl Adapters {
         self.held.lock().keys().cloned().collect()
     }
 
-    /// Whether one of them is called so by vLLM.
     pub(super) fn holds(&self, served: &str) -> bool {
         let held = self.held.lock();
         held.values().any(|loaded| loaded.served == served)

@@ -18,18 +18,15 @@ use super::{
 };
 use crate::host::Host;
 
-/// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The same while what it answers is not what the engine computes.
+/// How often it is looked at while what it answers is not what the engine computes.
 const LOOK_AT_REFUSED: Duration = Duration::from_secs(30);
 
-/// Where a vLLM server is.
 #[derive(Debug)]
 pub(crate) struct LinkConfig {
     /// As in `http://127.0.0.1:8000`.
     pub(crate) url: String,
     pub(crate) key: Option<ApiKey>,
-    /// The largest rank that it was started for, where that is known.
     pub(crate) max_rank: Option<u32>,
     /// Where the folders are that it loads adapters from. It must find them by the same path.
     pub(crate) folder: PathBuf,
@@ -57,7 +54,6 @@ enum State {
     Ready(Arc<Ready>),
 }
 
-/// A server that may be asked.
 #[derive(Debug)]
 pub(super) struct Ready {
     /// What it calls the base model.
@@ -83,7 +79,6 @@ impl Link {
         }
     }
 
-    /// Looks at it until `ending`.
     pub(crate) async fn follow(&self, ending: CancellationToken) {
         let follow = async {
             loop {
@@ -106,7 +101,6 @@ impl Link {
         }
     }
 
-    /// As `/v1/health` tells it.
     pub(crate) fn health(&self) -> Inference {
         let (state, why) = match self.state() {
             State::Away { why } => (InferenceState::Away, Some(why)),
@@ -155,7 +149,6 @@ impl Link {
         self.adapters.clear();
     }
 
-    /// Whether an adapter is loaded that it calls so, as far as is known.
     pub(super) fn holds(&self, served: &str) -> bool {
         self.adapters.holds(served)
     }
@@ -172,7 +165,6 @@ impl Link {
         }
     }
 
-    /// Asks whether it works, and for a proof where it was started anew.
     pub(super) async fn check(&self) {
         let _turn = self.turn.lock().await;
         if let Err(error) = self.client.health().await {

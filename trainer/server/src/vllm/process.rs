@@ -24,9 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::link::{Link, LinkConfig};
 use crate::{args::InferenceServer, host::Host};
 
-/// The folder below the checkpoint folder that vLLM loads from.
 const FOLDER: &str = "vllm";
-/// The file below the checkpoint folder with vLLM's output.
 const LOG: &str = "vllm.log";
 /// After a crash of its engine, vLLM's process was seen to wait for ever for its own tasks.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
@@ -139,12 +137,9 @@ const MODULE: [&str; 2] = ["-m", "vllm.entrypoints.openai.api_server"];
 /// The pause before it is started again; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// After this uptime, the start counts as successful.
 const RAN_WELL: Duration = Duration::from_secs(300);
-/// How long it may take to end.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How vLLM is started.
 #[derive(Debug, Clone)]
 struct ProcessConfig {
     python: PathBuf,
@@ -153,7 +148,6 @@ struct ProcessConfig {
     /// The numbers of the GPUs that it may use; `None` means all.
     devices: Option<String>,
     log: PathBuf,
-    /// If a server that has answered is silent for this long, it is killed although its process runs.
     hangs_after: Duration,
 }
 
@@ -171,7 +165,6 @@ pub(crate) struct Process(ProcessConfig);
 // === impl Process ===
 
 impl Process {
-    /// Returns the command as it would be typed.
     pub(crate) fn command(&self) -> String {
         let python = self.0.python.to_string_lossy();
         let words = std::iter::once(&*python).chain(MODULE);
@@ -329,7 +322,6 @@ mod tests {
 
     use super::*;
 
-    /// A process that replaces vLLM: a script called as its Python.
     fn process(folder: &Path, script: &str) -> Process {
         let program = folder.join("python");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -15,7 +15,6 @@ use metaclaw_trainer_terms::{
 
 use crate::host::Host;
 
-/// What is gone on from.
 const TEXT: &str =
     "The captain looked at the map, counted the islands twice, and said to the crew: we will need";
 /// Tokens that are sampled.
@@ -162,7 +161,6 @@ async fn draw(client: &VllmClient, host: &Host, served: &str) -> Result<Drawn, S
     })
 }
 
-/// The log-probabilities of what was drawn, by the engine.
 async fn score(
     host: &Host,
     adapter: Option<&AdapterName>,

@@ -21,7 +21,6 @@ pub(crate) struct VllmServing {
     model: OnceLock<Arc<Model>>,
 }
 
-/// Why a reply did not begin.
 enum Unbegun {
     Failed(SamplerError),
     /// The adapter was unloaded between its check and the request.

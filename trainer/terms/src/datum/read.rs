@@ -17,7 +17,6 @@ const WEIGHTS: &str = "weights";
 const LOGPROBS: &str = "logprobs";
 const ADVANTAGES: &str = "advantages";
 
-/// An unchecked datum, as it is written.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DatumWire {
@@ -34,7 +33,6 @@ struct DatumWire {
     loss_fn_inputs: BTreeMap<String, TensorWire>,
 }
 
-/// A named tensor of the second form.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorWire {
@@ -176,7 +174,6 @@ impl From<&Datum> for DatumWire {
     }
 }
 
-/// The field from whichever form has it.
 fn field<T: NumberElement>(
     name: &'static str,
     list: Option<Vec<T>>,
@@ -196,7 +193,6 @@ fn field<T: NumberElement>(
     }
 }
 
-/// Returns a field with one value for each position.
 fn vector(
     name: &'static str,
     tensor: Option<Tensor2<f32>>,

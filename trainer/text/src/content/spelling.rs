@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet};
 use aho_corasick::{AhoCorasick, BuildError};
 use tokenizers::AddedToken;
 
-/// The role of a text for the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -89,7 +88,6 @@ impl Spellings {
         middle || heads.any(|head| self.suffixes.contains(&head))
     }
 
-    /// Returns whether the end of the text is the beginning of a token.
     fn begins_a_token(&self, text: &str) -> bool {
         let starts = text.char_indices().rev().map(|(at, _)| at);
         let mut tails = starts

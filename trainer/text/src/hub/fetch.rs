@@ -35,9 +35,7 @@ const BESIDE: [&str; 4] = [
 const TOKENIZERS: [&str; 2] = ["tokenizer.json", "tiktoken.model"];
 /// Number of tries of one file. Each continues where the last one ended.
 const TRIES: u32 = 4;
-/// The file of weights that are in one file.
 const SINGLE: &str = "model.safetensors";
-/// The index of weights that are in several files.
 const INDEX: &str = "model.safetensors.index.json";
 /// A model may lack this file.
 const GENERATION: &str = "generation_config.json";
@@ -63,14 +61,12 @@ pub struct Progress<'a> {
     pub total: Option<u64>,
 }
 
-/// The running download of one model's files.
 struct Fetching<'a> {
     hub: &'a Hub,
     model: &'a HubName,
     folder: ModelFolder,
     /// The commit, once it is known. All files must belong to the same one.
     revision: Option<String>,
-    /// Bytes received for all files.
     n_read: u64,
     progress: &'a (dyn Fn(Progress<'_>) + Send + Sync),
 }
@@ -241,7 +237,6 @@ fn shards(index: &[u8]) -> Result<BTreeSet<String>, String> {
     Ok(files)
 }
 
-/// Returns whether an answer's bytes begin at `from`.
 fn goes_on(response: &Response, from: u64) -> bool {
     let range = response.headers().get(header::CONTENT_RANGE);
     let range = range.and_then(|range| range.to_str().ok());
@@ -347,13 +342,11 @@ impl Fetching<'_> {
         Ok(true)
     }
 
-    /// Returns the path of a file of the commit that is being downloaded.
     fn path(&self, file: &str) -> PathBuf {
         let commit = self.revision.as_deref().unwrap_or(MAIN);
         self.folder.snapshot(commit).join(file)
     }
 
-    /// Reads a file to its end, from where an earlier download stopped.
     async fn read(
         &mut self,
         url: &str,
@@ -418,7 +411,6 @@ impl Fetching<'_> {
         }
     }
 
-    /// Returns the files with the weights.
     async fn files(&mut self) -> Result<BTreeSet<String>, HubError> {
         if !self.fetch(INDEX).await? {
             return Ok(BTreeSet::from([SINGLE.to_owned()]));
@@ -434,7 +426,6 @@ impl Fetching<'_> {
             .map_err(|why| HubError::unreadable(format!("{INDEX} of {}", self.model), why))
     }
 
-    /// Makes the error for weights that are not at the hub.
     fn lacks(&self, file: &str) -> HubError {
         let model = self.model.to_string();
         if file == SINGLE {
@@ -444,7 +435,6 @@ impl Fetching<'_> {
         HubError::unreadable(format!("{INDEX} of {model}"), why)
     }
 
-    /// Checks that the disk has room for the missing files.
     async fn check_room(&mut self, files: &BTreeSet<String>) -> Result<(), HubError> {
         let mut needed = 0_u64;
         for file in files {

@@ -59,7 +59,6 @@ impl HubName {
     }
 }
 
-/// Returns whether `text` is valid in a name or a revision, which becomes a part of a path.
 pub(super) fn is_part(text: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     !text.is_empty() && !text.starts_with('.') && text.bytes().all(legal)
@@ -86,7 +85,6 @@ pub fn cached(cache: &Path, model: &HubName, file: &str) -> Option<PathBuf> {
     path.join(file).is_file().then_some(path)
 }
 
-/// Returns the commit that `main` names in a model's folder.
 pub(super) fn commit(folder: &Path) -> Option<String> {
     let main = folder.join("refs").join(MAIN);
     let commit = regular(&main).and_then(std::fs::read_to_string).ok()?;

@@ -16,12 +16,10 @@ use crate::regular;
 
 /// The hub's address unless `HF_ENDPOINT` names another.
 pub(super) const ENDPOINT: &str = "https://huggingface.co";
-/// The largest number of redirections.
 const REDIRECTS: usize = 8;
 /// If an answer or a body is silent for this long, it counts as broken off.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
 
-/// The hub's server, and the credentials for it.
 #[derive(Clone)]
 pub(super) struct HubServer {
     client: Client,
@@ -115,14 +113,11 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
     last.to_string()
 }
 
-/// Information about a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileMeta {
-    /// The commit that it belongs to.
     pub(super) commit: String,
     /// The hash of its content: SHA-256 of a large file, git's hash of a small one.
     pub(super) etag: String,
-    /// Its size in bytes, if it is given.
     pub(super) size: Option<u64>,
 }
 
@@ -152,7 +147,6 @@ pub(super) fn meta(url: &str, response: &Response) -> Result<FileMeta, HubError>
     })
 }
 
-/// Returns whether the model exists but not this file.
 pub(super) fn is_absent(response: &Response) -> bool {
     let code = text(response.headers(), "x-error-code");
     response.status() == StatusCode::NOT_FOUND && code.is_none_or(|code| code == "EntryNotFound")
@@ -161,7 +155,6 @@ pub(super) fn is_absent(response: &Response) -> bool {
 // === impl HubServer ===
 
 impl HubServer {
-    /// Makes the error of a failed request.
     pub(super) async fn refusal(&self, model: &HubName, url: &str, response: Response) -> HubError {
         let has_token = self.token.is_some();
         let code = text(response.headers(), "x-error-code");

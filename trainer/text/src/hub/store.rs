@@ -10,10 +10,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{error::HubError, place::MAIN};
 
-/// Digits of a SHA-256.
 const SHA256_DIGITS: usize = 64;
 
-/// The folder of one model.
 #[derive(Debug)]
 pub(super) struct ModelFolder(PathBuf);
 
@@ -40,7 +38,6 @@ impl ModelFolder {
         self.0.join("blobs").join(etag)
     }
 
-    /// Returns the bytes of a file that exist, complete or not.
     pub(super) fn n_bytes(&self, etag: &str) -> u64 {
         let blob = self.blob(etag);
         let partial = blob.with_file_name(format!("{etag}.incomplete"));
@@ -48,7 +45,6 @@ impl ModelFolder {
         length(&blob).or_else(|| length(&partial)).unwrap_or(0)
     }
 
-    /// Returns the free bytes of the disk for the folder, or `None` if the system does not report them.
     pub(super) fn n_free(&self) -> Option<u64> {
         let there = self.0.ancestors().find(|path| path.exists())?;
         let found = rustix::fs::statvfs(there).ok()?;
@@ -147,7 +143,6 @@ impl ModelFolder {
 // === impl PartialFile ===
 
 impl PartialFile {
-    /// Returns the number of existing bytes.
     pub(super) fn n_bytes(&self) -> u64 {
         self.n_bytes
     }

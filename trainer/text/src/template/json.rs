@@ -43,7 +43,6 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("tojson: {error}"))
 }
 
-/// Returns the separators between items, and between a key and its value.
 fn pair(separators: &Jinja) -> Result<(String, String), Error> {
     let both: Vec<String> = separators
         .try_iter()?
@@ -80,7 +79,6 @@ struct DumpStyle {
     indent: Option<usize>,
     ascii: bool,
     depth: usize,
-    /// Whether the innermost list or object has a value yet.
     has_value: bool,
 }
 
@@ -203,7 +201,6 @@ mod tests {
     use minijinja::Environment;
     use serde_json::json;
 
-    /// Evaluates a template's expression on `v`.
     fn eval(expression: &str, value: &Value) -> String {
         let mut environment = Environment::new();
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);

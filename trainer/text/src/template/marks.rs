@@ -5,11 +5,9 @@ use serde_json::{Map, Value};
 use super::error::RenderError;
 use crate::content::{ControlTokens, Kind, free_mark, may_be_mark};
 
-/// The input of a template, which may contain control tokens.
 pub(super) struct TemplateInput {
     pub(super) messages: Vec<Value>,
     pub(super) tools: Option<Value>,
-    /// Switches of the template.
     pub(super) extra: Map<String, Value>,
 }
 

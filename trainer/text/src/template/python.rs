@@ -64,7 +64,6 @@ pub(super) fn check_size(n_bytes: usize) -> Result<(), Error> {
     Err(Error::from(ErrorKind::WriteFailure))
 }
 
-/// What a rendering has printed so far, in bytes.
 #[derive(Default)]
 struct Printed(usize);
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
-/// The bytes of each id.
 #[derive(Debug)]
 pub(super) struct TokenBytes {
     pieces: Vec<TokenPiece>,
@@ -27,7 +26,6 @@ struct TokenPiece {
 /// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
 
-/// How a vocabulary encodes bytes.
 #[derive(Debug, Clone, Copy)]
 enum Spelling {
     /// GPT-2's printable character for each byte.
@@ -72,7 +70,6 @@ impl TokenBytes {
         })
     }
 
-    /// Makes the table from ids with their bytes, each with whether it is special.
     pub(super) fn of_pieces<'a>(given: impl Iterator<Item = (u32, &'a [u8], bool)>) -> Self {
         let mut pieces = Vec::new();
         for (id, bytes, special) in given.filter(|(id, _, _)| (*id as usize) < MOST_IDS) {
@@ -89,13 +86,11 @@ impl TokenBytes {
         }
     }
 
-    /// Returns the number of bytes of the longest token.
     pub(super) fn longest(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
         lengths.max().unwrap_or(0)
     }
 
-    /// Returns the bytes of an id, or nothing if it does not exist.
     pub(super) fn of(&self, id: u32) -> &[u8] {
         let piece = self.pieces.get(id as usize);
         piece.map_or(&[], |piece| &piece.bytes)
@@ -178,7 +173,6 @@ impl StreamDecoder {
         }
     }
 
-    /// Keeps the blank before the text, if there is one.
     pub(super) fn with_blank(mut self) -> Self {
         self.strips_blank = false;
         self
@@ -204,7 +198,6 @@ impl StreamDecoder {
         }
     }
 
-    /// Returns whether a character was begun and not ended.
     pub(crate) fn is_within_character(&self) -> bool {
         !self.pending.is_empty()
     }

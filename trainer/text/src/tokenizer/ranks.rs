@@ -24,22 +24,18 @@ const PATTERN: &str = concat!(
 );
 /// Number of ids after the ranks that are special tokens, named or not.
 const N_SPECIAL: u32 = 256;
-/// Characters that are tokenised at once.
 const CHUNK: usize = 400_000;
 /// Characters of a run with only white space, or without any, that are tokenised at once, because the pattern
 /// backtracks over such a run.
 const RUN: usize = 25_000;
 
-/// Converts text to ids by ranks.
 pub(super) struct RankEncoder {
     bpe: CoreBPE,
     special: BTreeMap<String, u32>,
 }
 
-/// The content of a `tiktoken.model` and its configuration.
 #[derive(Debug)]
 pub(super) struct Ranks {
-    /// The bytes of each token by id.
     tokens: BTreeMap<u32, Vec<u8>>,
     pub(super) special: BTreeMap<u32, AddedToken>,
 }
@@ -100,7 +96,6 @@ impl Ranks {
         })
     }
 
-    /// Returns each id's bytes, and whether it is special.
     pub(super) fn pieces(&self) -> impl Iterator<Item = (u32, &[u8], bool)> {
         let tokens = self.tokens.iter();
         let tokens = tokens.map(|(id, bytes)| (*id, bytes.as_slice(), false));
@@ -132,7 +127,6 @@ impl std::fmt::Debug for RankEncoder {
 }
 
 impl RankEncoder {
-    /// Appends the ids of a text.
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) {
         for part in parts(text, CHUNK, RUN) {
             ids.extend(self.bpe.encode_ordinary(part));

@@ -5,7 +5,6 @@ use crate::content::{ControlTokens, Part};
 /// The byte before the four bytes of a control token's id. It never occurs in UTF-8.
 const CONTROL: u8 = 0xFF;
 const ID_BYTES: usize = size_of::<u32>();
-/// Bytes of a control token in a key.
 pub(crate) const CONTROL_BYTES: usize = 1 + ID_BYTES;
 
 /// A conversation as the chat template writes it.
@@ -15,7 +14,6 @@ pub struct Rendered {
     key: Vec<u8>,
 }
 
-/// A part of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyPart<'a> {
     Text(&'a str),
@@ -54,7 +52,6 @@ impl Rendered {
     }
 }
 
-/// Appends a control token to a key.
 pub(crate) fn push_control(key: &mut Vec<u8>, id: u32) {
     key.push(CONTROL);
     key.extend_from_slice(&id.to_le_bytes());

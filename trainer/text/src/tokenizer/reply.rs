@@ -8,7 +8,6 @@ use super::{
 };
 use crate::template::{RenderError, RenderRequest};
 
-/// Characters of a rendered text that an error shows.
 const SHOWN: usize = 48;
 
 /// A conversation as the chat template writes it, without the assistant's last reply and with it.
@@ -103,7 +102,6 @@ impl ChatTokenizer {
     }
 }
 
-/// Returns the messages before the reply.
 fn before_reply(messages: &[Value]) -> Result<&[Value], SplitReplyError> {
     let Some((last, before)) = messages.split_last() else {
         let role = "none".to_owned();
@@ -117,7 +115,6 @@ fn before_reply(messages: &[Value]) -> Result<&[Value], SplitReplyError> {
     Ok(before)
 }
 
-/// Returns the position after the last token of a key that ends a reply.
 fn end_of_reply(key: &[u8], end_ids: &[u32]) -> Option<usize> {
     let (mut at, mut end) = (0, None);
     for part in parts(key) {
@@ -132,7 +129,6 @@ fn end_of_reply(key: &[u8], end_ids: &[u32]) -> Option<usize> {
     end
 }
 
-/// Shows both texts around the place at which they begin to differ.
 fn not_a_beginning(prompt: &Rendered, whole: &Rendered) -> SplitReplyError {
     let both = prompt.text().char_indices().zip(whole.text().chars());
     let equal = both.take_while(|((_, one), other)| one == other);
@@ -153,7 +149,6 @@ mod tests {
 
     const END: u32 = SPECIAL[2].1;
 
-    /// The tiny tokenizer with another chat template.
     fn tokenizer(template: &str) -> ChatTokenizer {
         let dir = tempfile::tempdir().unwrap();
         write_tiny_text(dir.path()).unwrap();

@@ -10,7 +10,6 @@ use crate::content::ControlTokens;
 #[error("the text cannot be tokenised: {0}")]
 pub struct EncodeError(String);
 
-/// The place of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Start,
@@ -97,7 +96,6 @@ impl TextEncoder {
     }
 }
 
-/// Returns the steps of a normaliser or pre-tokeniser.
 fn steps(part: &Value) -> impl Iterator<Item = &Value> {
     let lists = ["normalizers", "pretokenizers"].into_iter();
     lists.filter_map(|key| part[key].as_array()).flatten()

@@ -14,7 +14,6 @@ use crate::ModelFileError;
 use crate::content::ControlTokens;
 use crate::error::Result;
 
-/// Converts text to ids, for one of two kinds of files.
 #[derive(Debug)]
 pub(super) enum Encoder {
     /// `tokenizer.json`.
@@ -23,7 +22,6 @@ pub(super) enum Encoder {
     Ranks(Box<RankEncoder>),
 }
 
-/// The common content of both kinds of files.
 pub(super) struct Vocabulary {
     pub(super) encoder: Encoder,
     pub(super) controls: ControlTokens,

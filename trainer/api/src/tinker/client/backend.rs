@@ -37,9 +37,7 @@ use crate::{
     },
 };
 
-/// How long an answer about what a server offers is believed.
 const OFFER_LASTS: Duration = Duration::from_secs(60);
-/// The base model's name in requests for text.
 const BASE: &str = "base";
 
 /// A client of Tinker's API: of the cloud, of SkyRL, of `metaclaw-trainer`. Cheap to clone.
@@ -54,7 +52,6 @@ pub(super) struct Inner {
     pub(super) samplers: Samplers,
     pub(super) checkpoints: Checkpoints,
     usage: Arc<TinkerUsage>,
-    /// The models that the server offered, and when.
     offer: Mutex<Option<(Instant, Vec<SupportedModel>)>>,
     last_saved: Mutex<Option<AdapterName>>,
 }
@@ -140,7 +137,6 @@ impl Inner {
         self.ask_offer().await
     }
 
-    /// The offered models, fetched from the server.
     async fn ask_offer(&self) -> Result<Vec<SupportedModel>> {
         let call = "get_server_capabilities";
         let answer = self.http.send(&get(call, call)).await?;
@@ -233,7 +229,6 @@ impl Inner {
         })
     }
 
-    /// A sampler of a run's weights as they are now.
     async fn sampler_of(&self, state: &mut State) -> Result<Arc<ServerSampler>> {
         if let Some(sampler) = &state.sampler {
             return Ok(Arc::clone(sampler));
@@ -334,7 +329,6 @@ fn weighted(datum: &Datum, positions: Option<&[usize]>) -> Result<Datum> {
     Datum::new(parts).map_err(|error| unread(error.to_string()))
 }
 
-/// The rows that were asked about.
 fn rows(found: &Tensor2<f32>, positions: Option<&[usize]>) -> Vec<f32> {
     let Some(positions) = positions else {
         return found.values().to_vec();

@@ -25,7 +25,6 @@ const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
 const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 /// The one alpha that there is.
 const ALPHA: f64 = 32.0;
-/// Marks of what belongs to metaclaw in a server's lists.
 pub(super) const OWNER: &str = "metaclaw_owner";
 pub(super) const STEP: &str = "metaclaw_step";
 pub(super) const MANIFEST: &str = "metaclaw_manifest";
@@ -136,7 +135,6 @@ pub(super) fn optim_step(model: &ModelId, n: i32, request: &OptimStepRequest) ->
     json!({"type": "optim_step", "model_id": model, "seq_id": n, "adam_params": params})
 }
 
-/// A step that changes no weights.
 pub(super) fn no_step(model: &ModelId, n: i32) -> Value {
     let params = AdamParams {
         learning_rate: 0.0,
@@ -157,7 +155,6 @@ pub(super) fn save(
     })
 }
 
-/// Weights to sample from, under a name.
 pub(super) fn save_named(
     model: &ModelId,
     n: i32,
@@ -170,7 +167,6 @@ pub(super) fn save_named(
     })
 }
 
-/// Weights to sample from, for this session alone.
 pub(super) fn save_unnamed(model: &ModelId, n: i32, sampler: u32) -> Value {
     json!({
         "type": "save_weights_for_sampler", "model_id": model, "seq_id": n,
@@ -178,7 +174,6 @@ pub(super) fn save_unnamed(model: &ModelId, n: i32, sampler: u32) -> Value {
     })
 }
 
-/// The base model, or saved weights, to sample from.
 pub(super) fn sampler(
     session: &OpenSession,
     base: &str,
@@ -246,7 +241,6 @@ pub(super) fn bare_sample(
     }
 }
 
-/// A sampler's next call.
 pub(super) fn numbered(sample: &SampleCall, id: &SamplerId, n: u64) -> SampleCall {
     SampleCall {
         sampling_session_id: Some(id.clone()),

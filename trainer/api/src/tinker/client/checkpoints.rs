@@ -27,7 +27,6 @@ use crate::{
     wire::CheckpointInfo,
 };
 
-/// Entries of one page of a list.
 const PAGE: u64 = 100;
 /// A list that is longer is not read to its end.
 const MOST_PAGES: u64 = 200;
@@ -35,12 +34,10 @@ const MOST_PAGES: u64 = 200;
 /// FastAPI's answer for a missing route.
 const NO_ROUTE: &str = "Not Found";
 
-/// Our checkpoints and adapters at the server.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     models: Arc<ModelCalls>,
     manifests: Manifests,
-    /// Adapters that were saved or listed.
     adapters: Mutex<BTreeMap<String, Adapter>>,
     /// Whether the server stores a manifest beside a checkpoint. After a refusal this is not tried again.
     takes_manifests: Flag,
@@ -48,16 +45,13 @@ pub(super) struct Checkpoints {
     is_told: Flag,
 }
 
-/// An adapter of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Adapter {
     /// `tinker://…/sampler_weights/…`.
     pub(super) path: String,
-    /// Optimiser steps in it, where that is known.
     pub(super) step: Option<u64>,
 }
 
-/// A checkpoint or an adapter in the server's list, of a name that may be ours.
 #[derive(Debug, Clone)]
 pub(super) struct Listed {
     pub(super) name: String,
@@ -68,7 +62,6 @@ pub(super) struct Listed {
     metadata: BTreeMap<String, String>,
 }
 
-/// A checkpoint of ours.
 #[derive(Debug, Clone)]
 pub(super) struct Own {
     pub(super) listed: Listed,
@@ -78,7 +71,6 @@ pub(super) struct Own {
 // === impl Listed ===
 
 impl Listed {
-    /// Optimiser steps in it, where the server has kept that.
     pub(super) fn step(&self) -> Option<u64> {
         self.metadata.get(bodies::STEP)?.parse().ok()
     }
@@ -382,7 +374,6 @@ impl Checkpoints {
         }
     }
 
-    /// Lists the server's weights of a kind whose names may be ours.
     async fn list(&self, kind: WeightsKind) -> Result<Vec<Listed>> {
         let mut listed = self.list_all_kinds().await?;
         listed.retain(|entry| entry.path.kind == kind);
@@ -397,7 +388,6 @@ impl Checkpoints {
         Ok(entries.into_iter().filter_map(Listed::read).collect())
     }
 
-    /// The list of everything; none where the server has no such list.
     async fn list_all(&self) -> Result<Option<Vec<Checkpoint>>> {
         let http = self.models.http();
         let mut all: Vec<Checkpoint> = Vec::new();
@@ -442,7 +432,6 @@ impl Checkpoints {
     }
 }
 
-/// Keeps the newest entry of each name.
 fn newest<T>(mut all: Vec<T>, listed: impl Fn(&T) -> &Listed) -> Vec<T> {
     all.sort_by_key(|entry| listed(entry).time_ms);
     let named = all
@@ -463,7 +452,6 @@ fn refuses_form(error: &BackendError) -> bool {
 // === impl Own ===
 
 impl Own {
-    /// The entry in the learner's form; `None` if the name is not a checkpoint's.
     pub(super) fn info(self) -> Option<CheckpointInfo> {
         Some(CheckpointInfo {
             name: self.listed.name.parse().ok()?,

@@ -26,17 +26,13 @@ const HOLD: Duration = Duration::from_secs(45);
 /// The pause before the next look if a server reports immediately that a result is not ready.
 const SHORTEST_HOLD: Duration = Duration::from_millis(200);
 
-/// How long a request is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PollLimits {
-    /// Until the whole operation counts as lost.
     pub(super) until: Instant,
     pub(super) timeout: Duration,
-    /// How long a server may answer that it is overloaded.
     pub(super) patience: Duration,
 }
 
-/// The result of sending a request.
 #[derive(Debug)]
 pub(super) enum SendOutcome {
     Promised(Promise),
@@ -45,7 +41,6 @@ pub(super) enum SendOutcome {
     InDoubt(BackendError),
 }
 
-/// The result of a promise.
 #[derive(Debug)]
 pub(super) enum PromiseResult {
     Protobuf(bytes::Bytes),
@@ -78,14 +73,12 @@ impl Pause {
         Self(FIRST_PAUSE)
     }
 
-    /// Waits as long as the server asks, or as long as the present pause.
     async fn wait(&mut self, asked: Option<Duration>, most: Duration) {
         sleep(asked.unwrap_or(self.0).min(most)).await;
         self.0 = (self.0 * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Returns whether a server is overloaded for now.
 fn is_busy(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 503)
 }
@@ -207,7 +200,6 @@ fn timeout(http: &Http, call: &'static str, limits: PollLimits) -> BackendError 
     }
 }
 
-/// The result in a successful answer; `None` if it is not ready.
 fn fetched(http: &Http, call: &'static str, answer: &Answer) -> Result<Option<PromiseResult>> {
     if answer.is_protobuf {
         return Ok(Some(PromiseResult::Protobuf(answer.body.clone())));
@@ -267,14 +259,12 @@ impl PromiseResult {
     }
 }
 
-/// A result of one of two types.
 #[derive(Debug)]
 pub(super) enum Either<P, J> {
     Protobuf(P),
     Json(J),
 }
 
-/// An operation that was carried out and failed: by its caller's fault, or the server's.
 pub(super) fn broken(http: &Http, call: &'static str, failed: &FailedPromise) -> BackendError {
     if is_unloaded(&failed.error) {
         return http.whose(call).run_not_found(&failed.error);
@@ -292,7 +282,6 @@ fn is_unloaded(error: &str) -> bool {
     error.starts_with("Model ") && error.contains(" not loaded")
 }
 
-/// Sends requests for promises.
 #[derive(Debug, Clone)]
 pub(super) struct Asker {
     pub(super) http: Arc<Http>,

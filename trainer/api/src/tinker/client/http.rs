@@ -19,15 +19,12 @@ use crate::{ApiKey, BackendError};
 
 /// The SDK version that this client corresponds to. Servers choose their dialect by it.
 pub(super) const SDK_VERSION: &str = "0.38.0";
-/// The longest pause that a server may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The accepted forms of an answer.
 const BOTH: &str = "application/x-protobuf, application/json";
 const JSON: &str = "application/json";
 pub(super) const PROTOBUF: &str = "application/x-protobuf";
 
-/// One request, which may be sent again unchanged.
 #[derive(Debug, Clone)]
 pub(super) struct HttpRequest {
     pub(super) call: &'static str,
@@ -41,7 +38,6 @@ pub(super) struct HttpRequest {
     pub(super) deadline: Duration,
 }
 
-/// A body with its format.
 #[derive(Debug, Clone)]
 pub(super) enum RequestBody {
     Json(Bytes),
@@ -50,19 +46,16 @@ pub(super) enum RequestBody {
     Compressed(Bytes),
 }
 
-/// An answer of any status.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) is_protobuf: bool,
     pub(super) body: Bytes,
-    /// The pause that the server asks for before the request is repeated.
     pub(super) retry_after: Option<Duration>,
     /// Whether the credential was refused because it has expired.
     pub(super) is_stale_token: bool,
 }
 
-/// Sends requests to one server.
 #[derive(Debug)]
 pub(super) struct Http {
     client: reqwest::Client,
@@ -112,7 +105,6 @@ impl HttpRequest {
     }
 }
 
-/// Returns the timeout of one exchange that computes nothing.
 const QUICK: Duration = Duration::from_secs(30);
 
 // === impl Http ===
@@ -136,7 +128,6 @@ impl Http {
         &self.url
     }
 
-    /// Returns the server's name for the errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
         let url = &self.url;
         Whose { call, url }
@@ -186,7 +177,6 @@ impl Http {
         self.auth.token(by_key).await
     }
 
-    /// Sends once with this key or token.
     async fn exchange(&self, request: &HttpRequest, key: &str) -> Result<Answer> {
         let sent = self.builder(request, key).send().await;
         let response = sent.map_err(|error| self.failed(request, error))?;
@@ -269,14 +259,11 @@ impl Answer {
     }
 }
 
-/// The lifetime of a token that does not contain one.
 const USUAL_LIFE: Duration = Duration::from_secs(600);
 
-/// The credentials of requests: the key, or the token that some servers give in exchange for it.
 #[derive(Debug)]
 pub(super) struct Auth {
     key: ApiKey,
-    /// Whether the server wants tokens in place of keys.
     pub(super) by_token: Flag,
     token: Mutex<Option<AccessToken>>,
 }
@@ -293,7 +280,6 @@ impl fmt::Debug for AccessToken {
     }
 }
 
-/// The answer to the exchange of a key.
 #[derive(Deserialize)]
 struct Exchanged {
     jwt: String,
@@ -334,7 +320,6 @@ impl Auth {
     }
 }
 
-/// The remaining life of a token, from its own claims.
 fn life(jwt: &str) -> Option<Duration> {
     let claims = jwt.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(claims.trim_end_matches('=')).ok()?;
@@ -343,7 +328,6 @@ fn life(jwt: &str) -> Option<Duration> {
     Duration::from_secs(claims["exp"].as_u64()?).checked_sub(now)
 }
 
-/// Returns 16 random hexadecimal digits.
 pub(super) fn random_digits() -> String {
     // Random hash keys are the only randomness in std, and these texts only have to differ.
     format!("{:016x}", RandomState::new().build_hasher().finish())

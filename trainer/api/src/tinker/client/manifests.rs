@@ -23,13 +23,10 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::http::random_digits;
 
-/// The file with the mark of this home's checkpoints.
 const OWNER: &str = "owner";
 
-/// The record of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeptManifest {
-    /// Optimiser steps in it.
     pub(super) step: u64,
     /// The LoRA rank. Some servers need it before they load the checkpoint.
     #[serde(default)]
@@ -37,7 +34,6 @@ pub(super) struct KeptManifest {
     pub(super) manifest: Value,
 }
 
-/// The manifests of this home.
 #[derive(Debug)]
 pub(super) struct Manifests {
     folder: Option<PathBuf>,
@@ -49,7 +45,6 @@ pub(super) struct Manifests {
 // === impl Manifests ===
 
 impl Manifests {
-    /// An empty store. Files are read when they are needed.
     pub(super) fn new(folder: Option<PathBuf>) -> Self {
         Self {
             folder,
@@ -100,7 +95,6 @@ impl Manifests {
         Ok(mark)
     }
 
-    /// The manifest of a checkpoint that is listed.
     pub(super) async fn get(&self, name: &str, mark: &str) -> Option<KeptManifest> {
         let key = (name.to_owned(), mark.to_owned());
         if let Some(kept) = self.known.lock().get(&key) {
@@ -113,7 +107,6 @@ impl Manifests {
         Some(kept)
     }
 
-    /// Removes the manifest of a deleted checkpoint.
     pub(super) async fn remove(&self, name: &str, mark: &str) {
         let key = (name.to_owned(), mark.to_owned());
         self.known.lock().remove(&key);
@@ -142,9 +135,7 @@ async fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     tokio::fs::rename(&new, file).await
 }
 
-/// The text before the mark of a manifest.
 const MARK: &str = "_m";
-/// The number of hexadecimal digits of a manifest's mark.
 const DIGITS: usize = 12;
 
 /// Returns the name with escapes for characters that not every server allows.
@@ -177,14 +168,12 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Returns the mark of a manifest: the beginning of its hash.
 fn mark(manifest: &str) -> String {
     let mut hash = blake3::hash(manifest.as_bytes()).to_hex().to_string();
     hash.truncate(DIGITS);
     hash
 }
 
-/// Returns a checkpoint's name at the server.
 pub(super) fn with_mark(name: &str, mark: &str) -> String {
     format!("{}{MARK}{mark}", escaped(name))
 }

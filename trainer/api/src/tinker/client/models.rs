@@ -32,7 +32,6 @@ use crate::{
     wire::CreateRequest,
 };
 
-/// Creates models, and sends their calls.
 #[derive(Debug)]
 pub(super) struct ModelCalls {
     pub(super) asker: Asker,
@@ -42,7 +41,6 @@ pub(super) struct ModelCalls {
     pub(super) runs: ClientRuns,
 }
 
-/// Adapters that are held for sampling, which [`super::places`] manages.
 #[derive(Debug, Default)]
 pub(super) struct HeldSamplers {
     pub(super) held: tokio::sync::Mutex<BTreeMap<String, Place>>,
@@ -51,11 +49,9 @@ pub(super) struct HeldSamplers {
     pub(super) making: tokio::sync::Mutex<()>,
 }
 
-/// A model that holds an adapter.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) model: ServerModel,
-    /// `tinker://…/sampler_weights/…` of this model.
     pub(super) path: String,
     /// When it was last used, as a count of all uses.
     pub(super) used: u64,
@@ -103,14 +99,12 @@ impl ModelCalls {
         Ok(state.model.insert(model))
     }
 
-    /// A new model with fresh weights, as the server makes it.
     pub(super) async fn create_bare(&self, spec: &CreateRequest) -> Result<ServerModel> {
         let lora = bodies::lora(spec)?;
         let body = |session: &OpenSession| bodies::create_model(session, &self.base_model, lora);
         self.make("create_model", body).await
     }
 
-    /// Creates a model with the weights and the optimiser of a checkpoint.
     pub(super) async fn load(&self, spec: &CreateRequest, path: &str) -> Result<ServerModel> {
         let session = self.sessions.get().await?;
         if session.flags.creates_by_load.get() {
@@ -228,7 +222,6 @@ impl ModelCalls {
         }
     }
 
-    /// Tells the server that a model is not needed any more.
     pub(super) async fn unload(&self, model: ServerModel) {
         if model.session.is_over.get() {
             return;
@@ -255,15 +248,12 @@ fn wants_model(error: &BackendError) -> bool {
 /// The most runs that are kept. Beyond this the oldest open runs are dropped.
 const MOST: usize = 256;
 
-/// A run, for one call at a time.
 pub(super) type ClientRun = tokio::sync::Mutex<State>;
 
-/// The current state of a run.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) spec: CreateRequest,
     pub(super) model: Option<ServerModel>,
-    /// Optimiser steps behind it.
     pub(super) step: u64,
     /// A sampler of these weights; none where they have moved since.
     pub(super) sampler: Option<Arc<ServerSampler>>,
@@ -272,7 +262,6 @@ pub(super) struct State {
     pub(super) loss: (f64, u64),
 }
 
-/// A model at the server.
 #[derive(Debug)]
 pub(super) struct ServerModel {
     pub(super) session: Arc<OpenSession>,
@@ -283,7 +272,6 @@ pub(super) struct ServerModel {
     pub(super) is_in_doubt: bool,
 }
 
-/// A sampler in a session, with the number of its next call.
 #[derive(Debug)]
 pub(super) struct ServerSampler {
     pub(super) session: Arc<OpenSession>,

@@ -28,7 +28,6 @@ use crate::{
     wire::CreateRequest,
 };
 
-/// A run without requests for this long counts as idle.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// Whether weights at this path can be sampled only from a model that holds them.
@@ -37,7 +36,6 @@ pub(super) fn needs_place(path: &str) -> bool {
     path.is_ok_and(|path| path.kind == WeightsKind::Training)
 }
 
-/// Whether a server has no slot for another model.
 fn is_full(error: &BackendError) -> bool {
     error
         .to_string()
@@ -81,7 +79,6 @@ impl ModelCalls {
         }
     }
 
-    /// Loads an adapter into a model, and returns the path to sample it from.
     async fn fill(&self, model: &mut ServerModel, path: &str) -> Result<String> {
         self.load_into(model, path).await?;
         let call = "save_weights_for_sampler";
@@ -94,7 +91,6 @@ impl ModelCalls {
         saved.path.ok_or_else(|| whose.unreadable("it has no path"))
     }
 
-    /// The LoRA rank of saved weights.
     async fn rank(&self, path: &str) -> Result<u32> {
         let call = "weights_info";
         let asked = WeightsInfoRequest {
@@ -133,7 +129,6 @@ impl ModelCalls {
         self.held(path).await;
     }
 
-    /// Unloads the model of an adapter that is no longer sampled, or that the server has lost.
     pub(super) async fn leave(&self, path: &str) {
         let left = self.places.held.lock().await.remove(path);
         if let Some(place) = left {

@@ -30,7 +30,6 @@ const MOST: usize = 64;
 const OF_CHAT: Duration = Duration::from_secs(2);
 const ASAMPLE: &str = "asample";
 
-/// The weights to sample from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WeightsSource {
     Base,
@@ -39,7 +38,6 @@ pub(super) enum WeightsSource {
     Saved(String),
 }
 
-/// The samplers of this process.
 #[derive(Debug)]
 pub(super) struct Samplers {
     models: Arc<ModelCalls>,
@@ -81,7 +79,6 @@ impl Samplers {
         Ok(sampler)
     }
 
-    /// Whether a sampler of these weights is open.
     pub(super) async fn has(&self, weights: &WeightsSource) -> bool {
         let open = self.open.lock().await;
         open.get(weights)
@@ -97,7 +94,6 @@ impl Samplers {
         dropped
     }
 
-    /// Who is meant in errors of a call.
     pub(super) fn whose(&self, call: &'static str) -> super::words::Whose<'_> {
         self.models.http().whose(call)
     }
@@ -235,7 +231,6 @@ impl Samplers {
         Ok((output, message))
     }
 
-    /// Tells the server that an answer is not waited for any more, where it wants to know.
     pub(super) async fn cancel(&self, sampler: &ServerSampler, promised: &Promise) {
         if !sampler.session.flags.cancels {
             return;
@@ -268,7 +263,6 @@ fn with_first(mut output: SampleOutput, n: usize) -> SampleOutput {
     output
 }
 
-/// Whether an answer says that the sampler has gone.
 pub(super) fn has_gone(error: &BackendError) -> bool {
     matches!(error, BackendError::Lost { .. }) || error.status().is_some_and(is_gone)
 }

@@ -23,10 +23,8 @@ use crate::{
     wire::ForwardReply,
 };
 
-/// The most prompts that are scored concurrently.
 const AT_ONCE: usize = 8;
 
-/// The positions and top-k that the caller asked for in one datum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
     pub(super) datum: &'a Datum,
@@ -35,7 +33,6 @@ pub(super) struct Look<'a> {
     pub(super) top_k: u32,
 }
 
-/// The result for one datum, in the form of a [`ForwardReply`].
 #[derive(Debug, Default)]
 struct Found {
     logprobs: Vec<f32>,
@@ -63,7 +60,6 @@ impl Look<'_> {
         prompt
     }
 
-    /// Whether each requested target is the prompt's next token.
     fn is_shifted(&self, prompt: &[u32]) -> bool {
         let targets = &self.datum.parts().target_tokens;
         let is_next = |at: &usize| targets.values().get(*at) == prompt.get(at + 1);

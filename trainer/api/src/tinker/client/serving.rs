@@ -64,7 +64,6 @@ impl Sampler for TinkerSampler {
     }
 }
 
-/// A sample that the server has taken.
 struct Waiting {
     backend: TinkerBackend,
     weights: WeightsSource,
@@ -119,7 +118,6 @@ impl TinkerBackend {
         Ok(sample)
     }
 
-    /// The requested number of tokens, or what the context leaves.
     async fn most_tokens(&self, request: &SamplerRequest) -> Result<Option<u32>> {
         let offer = self.0.offer().await?;
         let wanted = Some(self.0.config.base_model.as_str());
@@ -140,7 +138,6 @@ impl TinkerBackend {
 // === impl Waiting ===
 
 impl Waiting {
-    /// Asks once more, by a new sampler.
     async fn again(&mut self) -> Result<()> {
         let samplers = &self.backend.0.samplers;
         samplers.drop(&self.weights).await;
@@ -196,7 +193,6 @@ impl Drop for Waiting {
     }
 }
 
-/// The events of one reply.
 fn reply(choice: u32, reply: Sequence, n_cached: usize) -> Vec<Result<SampleEvent, SamplerError>> {
     let logprobs = reply.logprobs.unwrap_or_default();
     if logprobs.len() != reply.tokens.len() {
@@ -226,7 +222,6 @@ fn reply(choice: u32, reply: Sequence, n_cached: usize) -> Vec<Result<SampleEven
         .collect()
 }
 
-/// The failure in the form that the chat needs.
 fn failed(error: &BackendError) -> SamplerError {
     let failure = match error.status() {
         Some(400 | 413 | 422) => SamplerFailure::Request,

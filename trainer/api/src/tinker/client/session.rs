@@ -25,14 +25,12 @@ use crate::tinker::{
     },
 };
 
-/// The timeout of a heartbeat.
 const BEAT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The SDK's own limit for servers that do not give one.
 const MOST_DATUMS: usize = 1_024;
 const MOST_BYTES: usize = 5_000_000;
 
-/// The server's wishes for requests.
 #[derive(Debug)]
 pub(super) struct Flags {
     /// Whether a request that was sent twice with one number is carried out once. Older servers do not report this, and
@@ -42,22 +40,17 @@ pub(super) struct Flags {
     pub(super) cancels: bool,
     pub(super) protobuf: Flag,
     pub(super) compress: bool,
-    /// Whether a model is created by loading a checkpoint, in one call.
     pub(super) creates_by_load: Flag,
-    /// The largest number of sequences in one request.
     pub(super) most_datums: usize,
-    /// The largest size of one request, in bytes.
     pub(super) most_bytes: usize,
 }
 
-/// A session that is open, as far as is known.
 #[derive(Debug)]
 pub(super) struct OpenSession {
     pub(super) id: TinkerSessionId,
     pub(super) flags: Arc<Flags>,
     n_models: AtomicU32,
     n_samplers: AtomicU32,
-    /// Whether the server does not know the session any more.
     pub(super) is_over: Flag,
 }
 
@@ -101,7 +94,6 @@ impl OpenSession {
         self.n_models.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the number of the next sampler, of all kinds.
     pub(super) fn next_sampler(&self) -> u32 {
         self.n_samplers.fetch_add(1, Ordering::Relaxed)
     }
@@ -196,7 +188,6 @@ impl TinkerSessions {
         })
     }
 
-    /// Tells the server that the session is over, so that it frees what it holds.
     pub(super) async fn finish(&self) {
         let Some(session) = self.open.lock().await.take() else {
             return;
@@ -234,12 +225,10 @@ async fn beat(http: Arc<Http>, session: Weak<OpenSession>, every: Duration) {
     }
 }
 
-/// Whether a status says that a session, model or sampler does not exist (any more).
 pub(super) fn is_gone(status: u16) -> bool {
     matches!(status, 404 | 410)
 }
 
-/// A GET request for a call.
 pub(super) fn get(call: &'static str, path: &str) -> HttpRequest {
     HttpRequest::bare(call, Method::GET, path)
 }

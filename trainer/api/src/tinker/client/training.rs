@@ -28,7 +28,6 @@ use crate::{
     wire::{ForwardBackwardReply, LossFnOutput, OptimStepReply, OptimStepRequest},
 };
 
-/// A pass over datums.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
     pub(super) datums: &'a [Datum],
@@ -48,7 +47,6 @@ impl Pass<'_> {
         }
     }
 
-    /// Splits the datums into chunks that the server accepts in one request.
     fn chunks(&self, flags: &Flags) -> Vec<&[Datum]> {
         let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
         for (at, datum) in self.datums.iter().enumerate() {
@@ -296,7 +294,6 @@ fn norm(metrics: &BTreeMap<String, f64>) -> Option<f64> {
     norms.next().map(|(_, norm)| *norm)
 }
 
-/// Positions with a weight or an advantage.
 fn n_counted(datum: &Datum) -> u64 {
     let parts = datum.parts();
     let counted = match (&parts.weights, &parts.advantages) {
@@ -337,7 +334,6 @@ fn loss(loss_fn: LossFn, config: &LossConfig, datum: &Datum, logprobs: &[f32]) -
     -terms.sum::<f64>()
 }
 
-/// A token's term of the objective, from its log-probability now and the one it was sampled with.
 fn term(loss_fn: LossFn, config: &LossConfig, now: f64, sampled: f64, advantage: f64) -> f64 {
     let ratio = (now - sampled).exp();
     let bound = |key: &str, usual: f64| config.get(key).copied().unwrap_or(usual);

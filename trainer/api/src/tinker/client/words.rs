@@ -5,10 +5,8 @@ use serde_json::Value;
 
 use crate::BackendError;
 
-/// How much of an error's text goes into a message.
 const SHOWN: usize = 600;
 
-/// Whom a refusal is of, and about which call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whose<'a> {
     pub(super) call: &'static str,
@@ -18,13 +16,11 @@ pub(super) struct Whose<'a> {
 // === impl Whose ===
 
 impl Whose<'_> {
-    /// A refusal with this status and body.
     pub(super) fn refusal(self, status: u16, body: &[u8]) -> BackendError {
         let (text, code) = read_refusal(body);
         self.status(status, code, in_words(status, &text))
     }
 
-    /// An error with words of ours.
     pub(super) fn status(
         self,
         status: u16,
@@ -46,7 +42,6 @@ impl Whose<'_> {
         self.status(404, Some(ErrorCode::RunNotFound), why.to_owned())
     }
 
-    /// An answer that is not what the API promises.
     pub(super) fn unreadable(self, why: impl Into<String>) -> BackendError {
         BackendError::Unreadable {
             call: self.call,
@@ -55,7 +50,6 @@ impl Whose<'_> {
         }
     }
 
-    /// The server has no such call, or no such option.
     pub(super) fn not_supported(self, what: impl Into<String>) -> BackendError {
         BackendError::NotSupported {
             call: self.call,
@@ -74,7 +68,6 @@ impl Whose<'_> {
     }
 }
 
-/// A status with the server's message.
 fn in_words(status: u16, text: &str) -> String {
     let known = match status {
         401 => {
@@ -97,7 +90,6 @@ fn in_words(status: u16, text: &str) -> String {
     }
 }
 
-/// The message of an error's body, in one of the shapes that servers of this API write, and its code.
 pub(super) fn read_refusal(body: &[u8]) -> (String, Option<ErrorCode>) {
     let Ok(read) = serde_json::from_slice::<Value>(body) else {
         return (cut(&String::from_utf8_lossy(body)), None);

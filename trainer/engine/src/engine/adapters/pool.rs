@@ -133,7 +133,6 @@ impl AdapterPool {
         self.0.budget.used()
     }
 
-    /// Reads an adapter and puts it in the place of the one of its name.
     fn read(&self, name: &AdapterName) -> Result<(), AdapterError> {
         let AdapterSlots {
             base, placement, ..

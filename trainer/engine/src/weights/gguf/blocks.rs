@@ -6,7 +6,6 @@
 
 use half::{bf16, f16};
 
-/// How a tensor's numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BlockFormat {
     F32,
@@ -63,7 +62,6 @@ impl BlockFormat {
         }
     }
 
-    /// The numbers of whole blocks.
     pub(super) fn dequantise(self, bytes: &[u8]) -> Vec<f32> {
         let (n_numbers, n_bytes) = self.block();
         let mut numbers = Vec::with_capacity(bytes.len() / n_bytes * n_numbers);
@@ -87,7 +85,6 @@ impl BlockFormat {
         }
     }
 
-    /// Number `i` of a block.
     fn number(self, block: &[u8], scale: f32, min: f32, i: usize) -> f32 {
         // The low halves of 16 bytes hold the first 16 of 32 numbers. The low halves of 32 bytes hold the first 32 of
         // 64.
@@ -134,7 +131,6 @@ impl BlockFormat {
     }
 }
 
-/// The low or the high half of a byte.
 fn nibble(byte: u8, half: usize) -> u8 {
     if half == 0 { byte & 15 } else { byte >> 4 }
 }
@@ -166,7 +162,6 @@ mod tests {
 
     use super::*;
 
-    /// Bytes that look random, with scales and minima that are numbers.
     fn bytes(format: BlockFormat, n_blocks: usize) -> Vec<u8> {
         let (_, n_bytes) = format.block();
         let mut state = 0x9E37_79B9_u32;

@@ -198,7 +198,6 @@ fn llama3(header: &GgufHeader, file: &mut File, arch: &str) -> Result<Value> {
     }))
 }
 
-/// The base of the angles.
 fn rope_theta(header: &GgufHeader, arch: &str) -> Result<f64> {
     let key = format!("{arch}.rope.freq_base");
     header

@@ -29,7 +29,6 @@ pub(super) enum Meta {
     List(Vec<Meta>),
 }
 
-/// The place of a tensor in the file, and its format.
 #[derive(Debug, Clone)]
 pub(super) struct Info {
     /// Row-major, outermost first (GGUF writes it the other way round).
@@ -39,7 +38,6 @@ pub(super) struct Info {
     pub(super) offset: u64,
 }
 
-/// Metadata and tensor table of a file.
 #[derive(Debug)]
 pub(super) struct GgufHeader {
     pub(super) file: PathBuf,
@@ -115,7 +113,6 @@ impl GgufHeader {
         }
     }
 
-    /// A list whose every element is text.
     pub(super) fn texts(&self, key: &str) -> Result<Vec<&str>> {
         let mut texts = Vec::new();
         for item in self.list(key)? {

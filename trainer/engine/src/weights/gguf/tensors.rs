@@ -15,10 +15,8 @@ use crate::model_config::{Architecture, ModelConfig};
 use crate::weights::error::Result;
 use crate::weights::expected;
 
-/// The tensor types that can be read, as an error lists them.
 const ALLOWED: &str = "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K";
 
-/// A tensor in the file.
 struct StoredTensor {
     shape: Vec<usize>,
     offset: u64,
@@ -34,7 +32,6 @@ struct Plan {
     interleaved: Option<usize>,
 }
 
-/// Writes every tensor that the family calls for.
 pub(super) fn convert(
     header: &GgufHeader,
     file: &mut File,
@@ -67,7 +64,6 @@ pub(super) fn convert(
     }
 }
 
-/// Creates a file, fills it and syncs it to the disk.
 pub(super) fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let fill_and_sync = || {
         let mut file = File::create(path)?;
@@ -99,7 +95,6 @@ fn plan(header: &GgufHeader, config: &ModelConfig, name: String, shape: &[i64]) 
 // === impl StoredTensor ===
 
 impl StoredTensor {
-    /// Finds a tensor, and checks that all of it is there.
     fn new(header: &GgufHeader, source: &str) -> Result<Self> {
         let info = header.tensor(source)?;
         let format = BlockFormat::from_ggml(info.ggml_type).ok_or_else(|| {
@@ -141,7 +136,6 @@ impl StoredTensor {
     }
 }
 
-/// The numbers of a small tensor by its GGUF name.
 pub(super) fn read(header: &GgufHeader, file: &mut File, source: &str) -> Result<Vec<f64>> {
     let numbers = StoredTensor::new(header, source)?.numbers(header, file, source)?;
     Ok(numbers.into_iter().map(f64::from).collect())
@@ -164,7 +158,6 @@ fn stored_bytes(info: &Info, format: BlockFormat) -> Option<u64> {
     u64::try_from(blocks.checked_mul(n_bytes)?).ok()
 }
 
-/// The GGUF name of a Hugging Face tensor.
 fn gguf_name(name: &str) -> String {
     const PARTS: [(&str, &str); 13] = [
         ("input_layernorm", "attn_norm"),

@@ -16,7 +16,6 @@ const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{
 /// Qwen 2's pattern: like Llama 3's, but one digit at a time.
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The way in which text is cut before merging.
 struct CutRules {
     normalizer: Value,
     pre_tokenizer: Value,
@@ -64,7 +63,6 @@ pub(super) fn tokenizer(header: &GgufHeader) -> Result<Value> {
     }))
 }
 
-/// Returns the names of the special tokens, and the chat template.
 pub(super) fn tokenizer_config(header: &GgufHeader) -> Result<Value> {
     let tokens = header.texts("tokenizer.ggml.tokens")?;
     let arch = header.text("general.architecture")?;
