@@ -169,8 +169,8 @@ pub struct MemoryConfig {
     /// After this many hours, a memory that waits for your review is deleted. 0 means never.
     #[default(336)]
     pub review_stale_after_hours: u64,
-    /// A policy.json of the Python original. Its limits and weights replace these settings. Without it, the file
-    /// policy.json in memory.dir counts, if it exists.
+    /// The path of a `policy.json` that the Python MetaClaw wrote. Its limits and weights replace these
+    /// settings. Without it, the file policy.json in memory.dir counts, if it exists.
     #[schemars(extend("format" = "path"))]
     pub policy_path: Option<PathBuf>,
     /// A file that gets a line of JSON each time a session gets memories: time, agent, scope and ids of the memories.

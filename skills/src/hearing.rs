@@ -59,7 +59,8 @@ pub enum Heard {
     TakenBack { facet: Option<Facet> },
 }
 
-/// Detects wishes in an owner's message. `answers` says whether the message follows a reply, which a complaint needs.
+/// Detects wishes in an owner's message. `answers` is true if the message follows a
+/// reply. Only such a message can be a complaint.
 ///
 /// # Examples
 /// ```

@@ -27,7 +27,8 @@ struct Crates {
 /// Compares the manifests with ARCHITECTURE.md.
 ///
 /// # Errors
-/// Each import that is not allowed, and each that is allowed and not made.
+/// Each import that ARCHITECTURE.md does not allow, each allowed one that no manifest makes, and each between core and
+/// addons.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let page = files::read(&places.root.join("ARCHITECTURE.md"))?;
     let metadata = cargo::metadata(places, &["--no-deps"])?;

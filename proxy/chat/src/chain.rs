@@ -24,7 +24,7 @@ pub struct ChainHash(pub [u8; 32]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SaidHash([u8; 32]);
 
-/// The role of a message in the hash.
+/// How a message enters the hash of its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Words(SaidHash),

@@ -180,8 +180,8 @@ impl Message {
         calls.iter().map(read).collect()
     }
 
-    /// Returns what was typed of a user message, looked at alone. Returns `None` for other roles. Within a
-    /// conversation, text that the model wrote is nobody's words: [`utterance_at`](crate::utterance_at).
+    /// Returns what was typed of a user message, looked at alone. Returns `None` for other roles. For a message in a
+    /// conversation, use [`utterance_at`](crate::utterance_at), which also leaves out text that the model wrote.
     ///
     /// A message that names a participant is this participant's, and one that answers a tool call is the tool's. Parts
     /// of unknown types are a client's.

@@ -130,7 +130,8 @@ fn left_alone(said: String) -> Pointed {
     Pointed { said, asks_us }
 }
 
-/// What is said of an agent that is not pointed at us, with what to do by hand.
+/// Logs why OpenClaw is not wired, and returns the message for its owner, with the manual steps if its layout is
+/// unknown.
 fn not_pointed(error: &anyhow::Error) -> String {
     let by_hand = match error.downcast_ref() {
         Some(metaclaw_wiring::WiringError::Layout { by_hand, .. }) => {

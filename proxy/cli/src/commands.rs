@@ -115,7 +115,7 @@ enum MetaclawCommand {
     Lessons(lessons::LessonsArgs),
     /// Show and change wishes: your standing instructions to an agent.
     Wishes(wishes::WishesArgs),
-    /// Show and change memories: facts that you told, for agents without a memory of their own.
+    /// Show and change memories: facts that you told an agent, for agents without a memory of their own.
     Memory(memory::MemoryArgs),
     /// Take back a lesson: a wish or a learned skill.
     Undo(wishes::UndoArgs),

@@ -154,7 +154,7 @@ pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Asks a question whose default answer is yes.
+/// Asks a question. `preset` is the default answer.
 pub(crate) fn ask(question: &str, preset: bool) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     let choice = if preset { "[Y/n]" } else { "[y/N]" };

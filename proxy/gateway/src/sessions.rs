@@ -236,7 +236,8 @@ impl SessionContexts {
         })
     }
 
-    /// Returns the lessons of the agent's last session if they are equal, so that both share one copy.
+    /// Returns the agent's last lessons if they equal `lessons`, so that sessions share one copy. Otherwise remembers
+    /// `lessons` as the last ones.
     fn shared(&self, agent: &AgentId, lessons: Lessons) -> Arc<Lessons> {
         let mut last = lock(&self.last);
         if let Some(same) = last.get(agent).filter(|last| ***last == lessons) {

@@ -1,6 +1,6 @@
 //! The loop behind the chat: judge what happened, batch what can be learned, train, swap.
 //!
-//! Tasks, none of which the chat ever waits for. `tokens` fetches what the trainer sampled as
+//! The learner runs as background tasks. No chat request waits for them. `tokens` fetches what the trainer sampled as
 //! soon as a turn is in the log; `judging` judges a turn when the next one of its session shows what
 //! came of it, or when nobody speaks there any more; `training` turns judged turns into samples and samples into steps. The log holds all
 //! state between them, so that a killed process goes on where it was. Beside them `hearing` writes wishes down, and

@@ -95,7 +95,7 @@ pub struct ModelAddress {
     pub url: Option<String>,
     /// The model to ask for. Without it, llm.model_id.
     pub model: Option<String>,
-    /// The key. Without it, llm.api_key, if the url is not set either.
+    /// The key. If the url is not set either, llm.api_key is the default.
     pub key: Option<Secret>,
     /// The api-version of an Azure deployment, as in 2024-10-21. Without it, upstreams.llm.api_version, if the url is not
     /// set either.
@@ -122,9 +122,9 @@ pub struct JudgeModel {
     pub url: Option<String>,
     /// The model to ask for. Without it, judge.model.
     pub model: Option<String>,
-    /// The key. Without it, judge.key, if the url is not set either.
+    /// The key. If the url is not set either, judge.key is the default.
     pub key: Option<Secret>,
-    /// The api-version of an Azure deployment. Without it, judge.api_version, if the url is not set either.
+    /// The api-version of an Azure deployment. If the url is not set either, judge.api_version is the default.
     pub api_version: Option<String>,
 }
 

@@ -67,7 +67,7 @@ impl TurnLog {
         self.write(add)
     }
 
-    /// Deletes the counts of the days before one. Returns how many there were.
+    /// Deletes the counts of all days before `day`. Returns the number of deleted counts (one for each day and agent).
     pub fn forget_statistics_before(&self, day: u32) -> LogFuture<'_, u64> {
         Box::pin(async move {
             let old = move |store: &Store| {

@@ -88,7 +88,7 @@ pub(crate) fn is_used(source: &impl StoreSource, number: u64, key: &Hash) -> Sto
     Ok(source.get(Table::TextUsers, &user)?.is_some())
 }
 
-/// Stores a text that a session uses, unless it is there. Returns its name.
+/// Stores a text once and records the session as its user. Returns the name by which a line refers to it.
 pub(crate) fn share(
     txn: &StoreTxn<'_>,
     number: u64,

@@ -38,8 +38,8 @@ struct TokensHeader {
     n_ids: usize,
 }
 
-/// Adds the ids that came with a new turn. The turn is more important than its ids: if they cannot be stored, the turn
-/// is stored without them.
+/// Adds the ids that came with a new turn, unless the turn is masked. If the log refuses the ids, the turn is stored
+/// without them. An error of the store is returned.
 pub(crate) fn put_new(
     txn: &mut Txn<'_>,
     id: TurnId,

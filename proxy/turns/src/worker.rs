@@ -107,8 +107,8 @@ impl LogWorker {
         done.map(|done| done.send(()));
     }
 
-    /// Returns whether turns come so fast that the next transaction should wait. With `strict`, the agent waits for its
-    /// turn.
+    /// Returns whether turns come so fast that the next transaction should wait. With `strict`, it never
+    /// waits, because the agent waits until its turn is on disk.
     fn is_fast(&self, batch: &JobBatch) -> bool {
         self.config.durability == Durability::Normal && batch.appends.len() >= FAST
     }

@@ -189,8 +189,8 @@ impl Cues {
         self.0 & (1 << cue as u64) != 0
     }
 
-    /// Returns how certain the cues make it. `is_long` says that the message is longer than people usually type, so it
-    /// may contain pasted text.
+    /// Returns how certain the cues make it that the sentence is a wish, or `None` if it is none. `is_long` says that
+    /// the message is longer than people usually type, so it may contain pasted text.
     pub(super) fn certainty(self, is_long: bool) -> Option<Certainty> {
         let n_doubts = DOUBTS.iter().filter(|doubt| self.has(**doubt)).count();
         let is_apart = self.has(Cue::Aside) && (self.has(Cue::Lasting) || self.has(Cue::Case));

@@ -15,7 +15,7 @@ use crate::words::{after_thinking, is_none, numbered};
 
 /// The longest wish that a model may write, in characters.
 const MAX_WISH: usize = 160;
-/// Shorter messages contain nothing that could last: "ok", "thanks".
+/// A message with fewer characters, such as "ok", contains no wish.
 const MIN_CHARS: usize = 4;
 
 const INSTRUCTION: &str = "\

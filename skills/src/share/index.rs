@@ -348,7 +348,7 @@ pub(super) fn digest(text: &str) -> String {
     blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
-/// Returns a name that cannot change a terminal or a page that shows it.
+/// Returns the name without characters that could change a terminal or a page, at most 40 characters.
 pub(super) fn label(text: &str) -> String {
     let legal = |c: &char| c.is_alphanumeric() || " -_.@'".contains(*c);
     let text: String = text.chars().filter(legal).take(MAX_LABEL).collect();

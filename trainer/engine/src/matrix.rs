@@ -73,7 +73,7 @@ impl Matrix {
         })
     }
 
-    /// Dtype of what goes in and comes out.
+    /// Returns the dtype of a product's input and output. An int8 matrix has that of its scales.
     ///
     /// # Errors
     /// Never for a tensor that was made.

@@ -221,7 +221,7 @@ impl OpenRun {
         Ok(self.step())
     }
 
-    /// Notes that the checkpoint `name` holds what the run was when it was last asked for a snapshot.
+    /// Records the checkpoint that the run was last saved as or loaded from.
     pub fn saved_as(&mut self, name: CheckpointName) {
         self.checkpoint = Some(name);
     }

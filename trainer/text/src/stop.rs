@@ -43,7 +43,8 @@ impl StopMatcher {
     }
 }
 
-/// Returns the length of the longest end of `text` that is a beginning of `stop`.
+/// Returns the length in bytes of the longest end of `text` that is a beginning of `stop`, but not all of `stop`: the
+/// caller has searched for that already.
 fn overlap(text: &str, stop: &str) -> usize {
     let mut lengths = (1..stop.len().min(text.len() + 1)).rev();
     let is_end = |&n: &usize| stop.is_char_boundary(n) && text.ends_with(&stop[..n]);

@@ -51,7 +51,7 @@ pub(crate) struct EvalArgs {
     /// The number of the set of everyday questions, from 0. The gate takes another set at each step.
     #[arg(long, value_name = "N", default_value_t = 0)]
     set: usize,
-    /// How many replies to everyday questions, and how many to turns, are printed side by side.
+    /// Print this many replies to everyday questions, and as many to turns, of each compared model side by side.
     #[arg(long, value_name = "N", default_value_t = 0)]
     replies: usize,
     /// Seconds to wait for the result.

@@ -26,7 +26,7 @@ pub(crate) struct TrainerArgs {
 enum TrainerCommand {
     /// Install the training server and its libtorch where `metaclaw start` looks for them.
     Install(install::InstallArgs),
-    /// Show which training server `metaclaw start` would use, and whether it runs here.
+    /// Show which training server `metaclaw start` would use, and whether it can run on this machine.
     Status(TrainerStatusArgs),
     /// Remove the installed training server.
     Uninstall,

@@ -43,7 +43,7 @@ enum WishesCommand {
     },
     /// Remove a wish.
     Remove {
-        /// The wish, as `list` shows it.
+        /// The text of the wish, exactly as `metaclaw wishes list` prints it.
         wish: String,
         /// The id of the person who has the wish. Without it, the owner.
         #[arg(long, value_name = "ID")]
@@ -51,7 +51,7 @@ enum WishesCommand {
     },
     /// Replace a wish.
     Edit {
-        /// The wish, as `list` shows it.
+        /// The text of the wish, exactly as `metaclaw wishes list` prints it.
         wish: String,
         /// The new wish.
         to: String,

@@ -102,8 +102,8 @@ fn tools_of_history(request: &mut Map<String, Value>) {
     }
 }
 
-/// Adjusts the budget to at least 1024 and less than `max_tokens`. Removes thinking if a tool must be called, or in the
-/// middle of calls that began without thinking.
+/// Fits `thinking` to the model: adaptive from 4.7 on, else a budget of at least 1024 and below `max_tokens`. Removes
+/// it if that is impossible, its type is unknown, a tool must be called, or calls began without thinking.
 fn thinking(request: &mut Map<String, Value>, is_adaptive: bool) {
     let kind = request.get("thinking").map(|it| it["type"].clone());
     if !matches!(

@@ -60,12 +60,13 @@ fn items(message: &Message, out: &mut Vec<Value>) {
     }
 }
 
-fn parts(content: &Value, text: &str) -> Value {
+/// Converts a message's content to Responses parts. Text parts get the type `text_type`; a plain string stays.
+fn parts(content: &Value, text_type: &str) -> Value {
     let Value::Array(parts) = content else {
         return content.clone();
     };
     let part = |part: &Value| match part["type"].as_str() {
-        Some("text") => json!({ "type": text, "text": part["text"] }),
+        Some("text") => json!({ "type": text_type, "text": part["text"] }),
         Some("image_url") => {
             let image = &part["image_url"];
             json!({ "type": "input_image", "image_url": image["url"], "detail": image["detail"] })

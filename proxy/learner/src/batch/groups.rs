@@ -24,7 +24,7 @@ pub(crate) enum NoGroups {
 /// `rl.method` is.
 ///
 /// # Errors
-/// Returns [`NoGroups`] for the first sample that is not a sequence, and for settings that contradict each other.
+/// Returns [`NoGroups`] if a sample's token ids make no training example, or if settings contradict each other.
 pub(crate) fn groups(batch: &Batch, config: &RlConfig) -> Result<Vec<Group>, NoGroups> {
     let objective = config.objective()?;
     let methods: Vec<&'static dyn Method> = if batch.is_of_rollouts() {

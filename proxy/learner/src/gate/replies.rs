@@ -498,6 +498,7 @@ fn asks_back(reply: &str) -> bool {
     asked > 2 * said
 }
 
+/// Returns the share of replies that contain a mark of a tool call. The gate's questions offer no tools.
 pub(super) fn calling_share(replies: &[&DrawnReply]) -> f64 {
     let calling = replies.iter().filter(|reply| mentions_call(&reply.text));
     calling.count() as f64 / replies.len().max(1) as f64

@@ -203,7 +203,7 @@ impl<'a> NextBatch<'a> {
         }
     }
 
-    /// Returns `n` turns that the teacher has to answer: those at which it failed least, and of these the oldest.
+    /// Returns at most `n` turns for the teacher: those with the fewest failures first, then the oldest.
     fn next_unanswered(&mut self, samples: &Samples, n: usize) -> Vec<TurnId> {
         let memory = &self.context.agent(self.agent).teacher;
         let mut ids: Vec<TurnId> = samples.unanswered.iter().map(|turn| turn.id).collect();

@@ -149,7 +149,8 @@ impl RowPass {
         }
     }
 
-    /// The topmost layer that is left, by whose output `grad` is; it moves to where the layer is.
+    /// Starts the backward pass of the topmost remaining layer. `grad` is the gradient of its output, and is moved to
+    /// its device. Returns [`Stage::End`] if no layer is left.
     fn begin_down(&mut self, model: &Model, work: &PassWork, grad: &Tensor) -> Result<Stage> {
         let Some(kept) = self.kept.pop() else {
             return Ok(Stage::End);

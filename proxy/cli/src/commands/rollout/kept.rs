@@ -107,7 +107,7 @@ impl ShowArgs {
     }
 }
 
-/// Prints a rollout: the facts first, then turn by turn what was new in it and what was answered.
+/// Returns a rollout as text: the facts first, then turn by turn what was new in it and what was answered.
 fn text(shown: &ShownRollout, full: bool) -> String {
     let ShownRollout { rollout, turns } = shown;
     let age = out::since(rollout.opened_ms);

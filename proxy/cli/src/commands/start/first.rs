@@ -29,11 +29,11 @@ pub(super) struct AgentArgs {
     pub no_wire: bool,
 }
 
-/// Sees to it that there is something to relay, and remembers whether an agent may be pointed at us.
+/// At the first start, or with `--yes`: finds OpenClaw, asks its owner, writes `llm.*` to the settings, and records the
+/// consent to rewire it.
 ///
 /// # Errors
-///
-/// When there is nothing to relay, with the one command that is missing.
+/// If there is nothing to relay, the owner declines at the first start, or a file cannot be read or written.
 pub(super) fn prepare(
     context: &Context,
     loaded: &Loaded,
