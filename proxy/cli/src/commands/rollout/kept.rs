@@ -84,7 +84,6 @@ fn row(listed: &ListedRollout) -> Vec<String> {
     ]
 }
 
-/// Returns how a rollout ended, in a few words.
 fn ended(rollout: &Rollout) -> String {
     let held_out = if rollout.held_out { ", held out" } else { "" };
     match &rollout.state {
@@ -107,7 +106,6 @@ impl ShowArgs {
     }
 }
 
-/// Prints a rollout: the facts first, then turn by turn what was new in it and what was answered.
 fn text(shown: &ShownRollout, full: bool) -> String {
     let ShownRollout { rollout, turns } = shown;
     let age = out::since(rollout.opened_ms);
