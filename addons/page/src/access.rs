@@ -47,7 +47,6 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
 
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The code of a login link.
 #[derive(Deserialize)]
 pub(crate) struct LoginQuery {
     #[serde(default)]

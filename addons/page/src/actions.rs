@@ -33,7 +33,6 @@ type FormReply = Result<Response, PageFailure>;
 #[serde(try_from = "String")]
 pub(crate) struct Back(String);
 
-/// What is to change about a wish.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WishForm {
     what: WishAction,
@@ -57,7 +56,6 @@ enum WishAction {
     Dismiss,
 }
 
-/// What is to become of a skill that a model wrote.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SkillForm {
     #[serde(flatten)]
@@ -65,7 +63,6 @@ pub(crate) struct SkillForm {
     back: Back,
 }
 
-/// The owner's verdict on a reply.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RateForm {
     turn: TurnId,
@@ -83,7 +80,6 @@ enum ScoreGiven {
     Bad,
 }
 
-/// What is to be deleted: one session, or all that were spoken in during the last hours.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ForgetForm {
     agent: Option<AgentId>,
@@ -92,7 +88,6 @@ pub(crate) struct ForgetForm {
     back: Back,
 }
 
-/// Who is only relayed from now on.
 #[derive(Debug, Deserialize)]
 pub(crate) struct SwitchForm {
     off: bool,
@@ -100,7 +95,6 @@ pub(crate) struct SwitchForm {
     back: Back,
 }
 
-/// Whose weights are to change.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AgentForm {
     agent: AgentId,
@@ -115,14 +109,12 @@ pub(crate) struct AdapterForm {
     back: Back,
 }
 
-/// Adds, changes, takes back, accepts or dismisses a wish.
 pub(crate) async fn wish(State(state): State<PageState>, Form(form): Form<WishForm>) -> FormReply {
     let change = form.change()?;
     let done = state.ask(change).await?;
     Ok(back(&form.back, without_command(&done)))
 }
 
-/// Accepts, rejects or reverts a skill.
 pub(crate) async fn skill(
     State(state): State<PageState>,
     Form(form): Form<SkillForm>,
@@ -131,7 +123,6 @@ pub(crate) async fn skill(
     Ok(back(&form.back, without_command(&done)))
 }
 
-/// Gives a reply the owner's verdict.
 pub(crate) async fn rate(State(state): State<PageState>, Form(form): Form<RateForm>) -> FormReply {
     let score = match form.score {
         ScoreGiven::Good => Score::Good,
@@ -152,7 +143,6 @@ pub(crate) async fn rate(State(state): State<PageState>, Form(form): Form<RateFo
     Ok(back(&form.back, done))
 }
 
-/// Deletes sessions and what was learned from them.
 pub(crate) async fn forget(
     State(state): State<PageState>,
     Form(form): Form<ForgetForm>,
@@ -174,7 +164,6 @@ pub(crate) async fn forget(
     Ok(back(&form.back, &forgotten(&done)))
 }
 
-/// Has an agent, or everyone, relayed only, or as before.
 pub(crate) async fn switch(
     State(state): State<PageState>,
     Form(form): Form<SwitchForm>,
@@ -210,7 +199,6 @@ pub(crate) fn adapter(state: &PageState, form: AdapterForm) -> Response {
     back(&form.back, &format!("asked to serve with {name}"))
 }
 
-/// Serves an agent with what its adapter was trained from.
 pub(crate) async fn roll_back(
     State(state): State<PageState>,
     Form(form): Form<AgentForm>,

@@ -12,17 +12,14 @@ const STYLE: &str = concat!(
 const SCRIPT: &str = include_str!("../assets/live.js");
 const ICON: &str = include_str!("../assets/icon.svg");
 
-/// The style sheet.
 pub(crate) fn style() -> Response {
     asset("text/css; charset=utf-8", STYLE)
 }
 
-/// The script that keeps an open page up to date.
 pub(crate) fn script() -> Response {
     asset("text/javascript; charset=utf-8", SCRIPT)
 }
 
-/// The icon.
 pub(crate) fn icon() -> Response {
     asset("image/svg+xml", ICON)
 }

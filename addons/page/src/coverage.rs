@@ -2,7 +2,6 @@
 
 use metaclaw_control::server::operation_paths;
 
-/// What the page does with an operation.
 #[derive(Debug, Clone, Copy)]
 enum OnPage {
     /// The route of the view that shows its reply, or of the form that asks for it.
@@ -13,7 +12,6 @@ enum OnPage {
 
 use OnPage::{At, Not};
 
-/// An operation by its path.
 struct CoveredOperation {
     path: &'static str,
     place: OnPage,

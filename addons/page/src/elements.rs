@@ -8,21 +8,17 @@ use metaclaw_control::replies::{LessonCounts, StreamEnd, TurnKind, TurnState, Tu
 
 use crate::interval::{Estimate, JudgedCounts, difference};
 
-/// A button that changes something, as a form of its own.
 pub(crate) struct ActionForm<'a> {
     /// The address below `/ui/do/`.
     pub(crate) action: &'a str,
-    /// Hidden fields: name and value.
     pub(crate) fields: &'a [(&'a str, &'a str)],
     pub(crate) label: &'a str,
     /// What the button is about, for people who do not see what stands beside it.
     pub(crate) about: &'a str,
-    /// Where the browser goes afterwards.
     pub(crate) back: &'a str,
     pub(crate) kind: ButtonKind,
 }
 
-/// How much a button stands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ButtonKind {
     Main,
@@ -56,7 +52,6 @@ impl ButtonKind {
     }
 }
 
-/// The hidden fields of a form.
 pub(crate) fn hidden(fields: &[(&str, &str)], back: &str) -> Markup {
     html! {
         @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
@@ -79,18 +74,15 @@ pub(crate) fn live(id: &str, body: &Markup) -> Markup {
     html! { div id=(id) data-live { (body) } }
 }
 
-/// What is shown where there is nothing yet: what that means, and what to do next.
 pub(crate) fn empty(what: &str, next: &Markup) -> Markup {
     html! { div.empty { p { (what) } p.soft { (next) } } }
 }
 
-/// A moment as its distance from now, with the exact time behind it.
 pub(crate) fn ago(at_ms: u64, now_ms: u64) -> Markup {
     let exact = exact(at_ms);
     html! { time datetime=(exact) title=(exact) { (distance(now_ms.saturating_sub(at_ms))) " ago" } }
 }
 
-/// A duration in its largest unit.
 pub(crate) fn distance(ms: u64) -> String {
     let seconds = ms / 1_000;
     let (unit, name) = match seconds {
@@ -110,7 +102,6 @@ fn exact(at_ms: u64) -> String {
     zoned(at_ms).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }
 
-/// A moment as a time of the week, with the exact time behind it.
 pub(crate) fn clock(at_ms: u64) -> Markup {
     let exact = exact(at_ms);
     html! { time datetime=(exact) title=(exact) { (zoned(at_ms).strftime("%A %H:%M")) } }
@@ -128,12 +119,10 @@ pub(crate) fn without_command(told: &str) -> &str {
         .map_or(told, |(told, _)| told.trim_end())
 }
 
-/// A number with a thin space between thousands.
 pub(crate) fn number(n: u64) -> String {
     grouped(&n.to_string(), '\u{202f}')
 }
 
-/// A count with its noun.
 pub(crate) fn count(n: u64, noun: &str) -> String {
     let plural = if n == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", number(n))
@@ -150,7 +139,6 @@ pub(crate) fn mark(score: Option<Score>) -> Markup {
     html! { span.mark.(class) { (word) } }
 }
 
-/// The state of a turn in words.
 pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     match (end, state) {
         (StreamEnd::Complete, TurnState::Captured) => "not judged yet".to_owned(),
@@ -171,7 +159,6 @@ pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     }
 }
 
-/// One turn in a list: what was asked, what was answered, the verdict.
 pub(crate) fn turn_row(turn: &TurnSummary, now_ms: u64) -> Markup {
     let asked = turn
         .asked
@@ -193,7 +180,6 @@ pub(crate) fn turn_row(turn: &TurnSummary, now_ms: u64) -> Markup {
     }
 }
 
-/// How turns went with a lesson and without it, and what can be said of the difference.
 pub(crate) fn effect(counts: &LessonCounts) -> Markup {
     let with = JudgedCounts {
         good: counts.good,
@@ -229,7 +215,6 @@ fn good_of(counts: JudgedCounts) -> Markup {
     }
 }
 
-/// A difference in percentage points with its interval, and what it says in words.
 fn points(it: Estimate) -> Markup {
     let words = if it.low > 0.0 {
         "better with it"

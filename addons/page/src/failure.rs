@@ -9,7 +9,6 @@ use metaclaw_control::operation::{FailureKind, OperationFailure, with_causes};
 
 use crate::layout::bare;
 
-/// A status and what the person is told.
 #[derive(Debug)]
 pub(crate) struct PageFailure {
     pub(crate) status: StatusCode,
@@ -26,7 +25,6 @@ impl PageFailure {
         }
     }
 
-    /// A form or an address that cannot be read.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,

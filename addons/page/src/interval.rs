@@ -2,7 +2,6 @@
 
 use metaclaw_control::curves::{ValueInterval, wilson};
 
-/// Turns that were judged good or bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JudgedCounts {
     pub(crate) good: u64,

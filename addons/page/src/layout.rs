@@ -10,7 +10,6 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::query::{decoded, pairs};
 
-/// An entry of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Section {
     Today,
@@ -23,7 +22,6 @@ pub(crate) enum Section {
     Health,
 }
 
-/// The frame of one request: where the browser is, and what its last form did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     /// The address of this view, to which forms lead back.
@@ -34,7 +32,6 @@ pub(crate) struct Frame {
 /// The field of an address that says what the last form did.
 const DONE: &str = "done";
 
-/// An entry of the navigation with its address.
 struct NavEntry {
     section: Section,
     address: &'static str,
@@ -49,7 +46,6 @@ const fn entry(section: Section, address: &'static str, name: &'static str) -> N
     }
 }
 
-/// The navigation in order.
 const ENTRIES: [NavEntry; 8] = [
     entry(Section::Today, "/ui", "Today"),
     entry(Section::Conversations, "/ui/sessions", "Conversations"),
@@ -83,7 +79,6 @@ impl Frame {
         }
     }
 
-    /// A complete document with navigation.
     pub(crate) fn page(&self, title: &str, section: Section, body: &Markup) -> Markup {
         let inner = html! {
             a.skip href="#main" { "Skip to the content" }

@@ -18,11 +18,9 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::state::PageState;
 
-/// How often the process is asked.
 const EVERY: Duration = Duration::from_secs(1);
 /// How old a hash may be that an open page gets: less than [`EVERY`], so that each page gets a new one every time.
 const FRESH: Duration = Duration::from_millis(800);
-/// Turns whose verdicts are watched.
 const TURNS: usize = 60;
 
 /// A stream that ends when the browser goes or the process ends.

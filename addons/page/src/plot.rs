@@ -25,9 +25,7 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 160.0;
 /// The most lines in one drawing, which is the number of colours in the style sheet. The table has all lines.
 const MOST_LINES: usize = 6;
-/// The size of a point's mark.
 const MARK: f64 = 3.0;
-/// The most points of a line that has a mark for each.
 const MOST_MARKS: usize = 60;
 
 /// Returns the curve as an HTML figure. A curve without points is a sentence that says so.
@@ -44,7 +42,6 @@ pub(crate) fn figure(curve: &Curve) -> Markup {
     }
 }
 
-/// A curve with its ranges.
 struct CurveDrawing<'a> {
     curve: &'a Curve,
     lines: Vec<DrawnLine<'a>>,
@@ -52,7 +49,6 @@ struct CurveDrawing<'a> {
     y: AxisRange,
 }
 
-/// A line with the points that are numbers.
 struct DrawnLine<'a> {
     name: &'a str,
     points: Vec<CurvePoint>,
@@ -61,7 +57,6 @@ struct DrawnLine<'a> {
 // === impl CurveDrawing ===
 
 impl<'a> CurveDrawing<'a> {
-    /// Returns `None` if there is nothing to draw.
     fn of(curve: &'a Curve) -> Option<Self> {
         let lines = curve.lines.iter().map(DrawnLine::of);
         let lines: Vec<DrawnLine<'a>> = lines.filter(|it| !it.points.is_empty()).collect();
@@ -70,7 +65,6 @@ impl<'a> CurveDrawing<'a> {
         Some(Self { curve, lines, x, y })
     }
 
-    /// Returns the lines that are drawn, with their numbers from 1.
     fn shown(&self) -> impl Iterator<Item = (usize, &DrawnLine<'a>)> {
         (1..).zip(self.lines.iter().take(MOST_LINES))
     }
@@ -137,7 +131,6 @@ impl<'a> CurveDrawing<'a> {
         }
     }
 
-    /// Draws the limits, the intervals, the line and its marks, in this order.
     fn line(&self, n: usize, line: &DrawnLine<'_>) -> Markup {
         let limits = line.points.iter().filter_map(|it| Some((it.at, it.limit?)));
         let limits = limits.filter(|(_, limit)| limit.is_finite());
@@ -170,7 +163,6 @@ impl<'a> CurveDrawing<'a> {
         }
     }
 
-    /// Names the lines, where there are several, and says what else is drawn.
     fn legend(&self) -> Markup {
         let mut points = self.lines.iter().flat_map(|it| &it.points);
         let has_limits = points.any(|it| it.limit.is_some());
@@ -235,7 +227,6 @@ fn mark(n: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// Returns a coordinate with the digits that can be seen.
 fn rounded(coordinate: f64) -> String {
     format!("{coordinate:.1}")
 }

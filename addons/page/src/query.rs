@@ -7,7 +7,6 @@ pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').filter_map(|pair| pair.split_once('='))
 }
 
-/// A value of a query as text.
 pub(crate) fn decoded(value: &str) -> String {
     let mut out = Vec::new();
     let mut bytes = value.as_bytes().iter();
@@ -27,7 +26,6 @@ pub(crate) fn decoded(value: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A text as the value of a query.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {

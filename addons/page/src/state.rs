@@ -21,9 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::failure::PageFailure;
 
-/// Agents in a list, besides those with wishes.
 const MAX_AGENTS: usize = 50;
-/// Tasks that are remembered after their end.
 const REMEMBERED: usize = 5;
 
 /// What every handler of the page uses. Clones share it.
@@ -42,20 +40,16 @@ struct SharedHash {
     hash: blake3::Hash,
 }
 
-/// Agents to choose from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListedAgents {
     pub(crate) shown: Vec<AgentId>,
-    /// How many others have turns.
     pub(crate) n_more: usize,
 }
 
-/// Something that was asked for on the page and takes longer than a request should.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LongTask {
     n: u64,
     pub(crate) label: String,
-    /// When it began, in Unix milliseconds.
     pub(crate) begun_ms: u64,
     pub(crate) progress: TaskProgress,
 }
@@ -70,7 +64,6 @@ pub(crate) enum TaskProgress {
 // === impl ListedAgents ===
 
 impl ListedAgents {
-    /// Says which agents a list leaves out, and how one of them is shown.
     pub(crate) fn left_out(&self) -> Markup {
         html! { @if self.n_more > 0 {
             p.soft { (self.n_more) " more agents with fewer turns are not listed. Write one’s name into the address, as in " code { "?agent=NAME" } "." }
@@ -106,7 +99,6 @@ impl PageState {
         &self.logins
     }
 
-    /// The rooms of the process that serves, if this page is of one.
     pub(crate) fn running(&self) -> Option<&Rooms> {
         self.instance.running()
     }
@@ -136,12 +128,10 @@ impl PageState {
         }
     }
 
-    /// Carries out an operation in this process.
     pub(crate) async fn ask<O: Operation>(&self, operation: O) -> Result<O::Reply, PageFailure> {
         Ok(operation.perform(&self.instance).await?)
     }
 
-    /// The agents that have wishes here, and those that have the most turns.
     pub(crate) async fn agents(&self) -> Result<ListedAgents, PageFailure> {
         let of_log = match self.instance.log_if_any().await.map_err(refused)? {
             Some(log) => log.funnels().await.map_err(|error| refused(error.into()))?,
@@ -210,7 +200,6 @@ impl PageState {
         });
     }
 
-    /// The last long tasks, the newest first.
     pub(crate) fn long_tasks(&self) -> Vec<LongTask> {
         self.lock().iter().rev().cloned().collect()
     }

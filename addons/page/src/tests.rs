@@ -62,7 +62,6 @@ const FORMS: [&str; 10] = [
     "sign-out",
 ];
 
-/// The files of a home whose settings are the defaults.
 #[derive(Debug)]
 struct FilesOfDefaults(Home);
 
@@ -90,7 +89,6 @@ impl OpenParts for FilesOfDefaults {
     }
 }
 
-/// A home with a page, and what a browser gets from it.
 struct PageFixture {
     _dir: tempfile::TempDir,
     instance: Arc<Instance>,
@@ -121,7 +119,6 @@ impl PageFixture {
         self.instance.log().await.unwrap()
     }
 
-    /// A turn in which `asked` was said, answered with `reply`.
     async fn turn(&self, asked: &[Message], reply: &str) -> TurnId {
         let messages = NewMessage::all(&agent(), asked).unwrap();
         let turn = NewTurn {
@@ -147,14 +144,12 @@ impl PageFixture {
         self.routes.clone().oneshot(request).await.unwrap()
     }
 
-    /// What somebody who is signed in sees.
     async fn seen(&self, address: &str) -> String {
         let response = self.send(get(address, &self.cookie())).await;
         assert_eq!(response.status(), StatusCode::OK, "{address}");
         text(response).await
     }
 
-    /// Sends a form as a browser does, and returns where it leads.
     async fn sent(&self, action: &str, fields: &str) -> Response<Body> {
         let request = Request::post(format!("/ui/do/{action}"))
             .header(header::HOST, "127.0.0.1:30080")

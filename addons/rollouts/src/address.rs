@@ -18,7 +18,6 @@ pub struct HttpAddressError(String);
 // === impl HttpAddress ===
 
 impl HttpAddress {
-    /// The address of something below this one.
     pub(crate) fn below(&self, path: &str) -> String {
         format!("{}/{path}", self.0.as_str().trim_end_matches('/'))
     }

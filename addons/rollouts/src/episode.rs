@@ -23,12 +23,9 @@ use crate::{
 const OVERTIME_S: u64 = 300;
 /// How long a turn may take from the end of its reply into the log.
 const LAST_TURN: Duration = Duration::from_secs(5);
-/// Between two looks at the turns of a program that has ended.
 const SETTLE_PAUSE: Duration = Duration::from_millis(250);
-/// Between two looks at the number of turns of a program that runs.
 const TURNS_PAUSE: Duration = Duration::from_secs(1);
 
-/// How an episode ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EpisodeEnd {
@@ -42,14 +39,12 @@ pub(crate) enum EpisodeEnd {
     Unfinished,
 }
 
-/// An episode that has ended.
 #[derive(Debug)]
 pub(crate) struct FinishedEpisode {
     pub end: EpisodeEnd,
     pub next: AfterEpisode,
 }
 
-/// What follows an episode.
 #[derive(Debug)]
 pub(crate) enum AfterEpisode {
     Continue,
@@ -78,7 +73,6 @@ pub enum TaskRunError {
     Refused(String),
 }
 
-/// What all episodes of a run share.
 #[derive(Debug)]
 pub(crate) struct EpisodeRunner<'a> {
     pub file: &'a RolloutFile,
@@ -88,14 +82,12 @@ pub(crate) struct EpisodeRunner<'a> {
     pub pool: &'a EnvironmentPool,
 }
 
-/// A rollout that was opened, and the slot for its program.
 #[derive(Debug)]
 pub(crate) struct ReadyEpisode<'a> {
     pub slot: PoolSlot<'a>,
     pub opened: OpenedRollout,
 }
 
-/// An episode whose program is to run.
 #[derive(Debug)]
 pub(crate) struct OpenedEpisode<'a> {
     pub opened: &'a OpenedRollout,
@@ -106,7 +98,6 @@ pub(crate) struct OpenedEpisode<'a> {
 // === impl EpisodeRunner ===
 
 impl EpisodeRunner<'_> {
-    /// Waits for a slot, and opens the rollout of an episode.
     pub(crate) async fn open<'p>(
         &'p self,
         request: &RolloutRequest,
@@ -214,7 +205,6 @@ impl EpisodeRunner<'_> {
         }
     }
 
-    /// Returns the reward of an episode, or why it has none.
     async fn rewarded(
         &self,
         episode: &OpenedEpisode<'_>,
@@ -281,7 +271,6 @@ impl EpisodeRunner<'_> {
         Ok(view)
     }
 
-    /// Tells the proxy how a rollout ended, and returns what it counts as.
     pub(crate) async fn close(
         &self,
         rollout: &str,
@@ -323,7 +312,6 @@ impl EpisodeRunner<'_> {
     }
 }
 
-/// How long the proxy keeps a rollout open, in seconds.
 pub(crate) fn deadline_s(file: &RolloutFile) -> u64 {
     file.timeout.0.as_secs() + OVERTIME_S
 }

@@ -23,17 +23,14 @@ const HEALTH_DEADLINE: Duration = Duration::from_secs(10);
 /// The time beyond the timeout of an episode that an environment has to end it and to answer.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// The most slots that an environment is believed to have.
 const MOST_SLOTS: usize = 1024;
 
-/// What an environment says of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct EnvironmentHealth {
     /// How many episodes it runs at the same time.
     pub at_once: usize,
 }
 
-/// All places.
 #[derive(Debug)]
 pub(crate) struct EnvironmentPool {
     places: Vec<ProgramPlace>,
@@ -58,7 +55,6 @@ enum ProgramPlace {
     Remote(RemoteEnvironment),
 }
 
-/// A `metaclaw rollout serve` on another machine.
 #[derive(Debug)]
 struct RemoteEnvironment {
     url: HttpAddress,
@@ -67,16 +63,12 @@ struct RemoteEnvironment {
     timeout: Duration,
 }
 
-/// Slots by the index of their place.
 #[derive(Debug)]
 struct Slots {
-    /// Of places that are used.
     free: Vec<usize>,
-    /// Whether each place is used.
     is_live: Vec<bool>,
 }
 
-/// How environments on other machines are reached.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvironmentAccess {
     pub http: reqwest::Client,
@@ -102,7 +94,6 @@ pub enum PoolError {
 // === impl EnvironmentPool ===
 
 impl EnvironmentPool {
-    /// Places on this machine.
     pub(crate) fn local(program: LocalProgram, at_once: usize) -> Self {
         Self {
             places: vec![ProgramPlace::Local(program)],

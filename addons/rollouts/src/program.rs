@@ -25,14 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::processes::{ProcessGroup, processes};
 
-/// Between the request to end and the end by force.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long output is waited for after the process group has ended. Only a process that left the group can write then.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
-/// What is kept of a program's output: its beginning and its end.
 const OUTPUT_HEAD: usize = 256 << 10;
 const OUTPUT_TAIL: usize = 256 << 10;
-/// The largest reward file in bytes.
 const MAX_REWARD: u64 = 1 << 20;
 
 /// What a program is run on: the same for a program of this machine and for `POST /run` of another one's.
@@ -49,7 +46,6 @@ pub(crate) struct ProgramJob {
     pub max_turns: Option<u32>,
 }
 
-/// How a program ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProgramEnd {
     /// `None` if a signal ended it.
@@ -60,7 +56,6 @@ pub(crate) struct ProgramEnd {
     pub reward: Option<RewardWritten>,
 }
 
-/// The content of a reward file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RewardWritten {
@@ -80,7 +75,6 @@ pub enum ProgramError {
     Interrupted,
 }
 
-/// A program that can be run for episodes.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalProgram {
     /// The program and its arguments.
@@ -225,7 +219,6 @@ impl LocalProgram {
     }
 }
 
-/// Reads the reward file, if there is one.
 fn reward_written(path: &Path) -> io::Result<Option<RewardWritten>> {
     let size = match fs::metadata(path) {
         Ok(file) if file.is_file() => file.len(),
@@ -261,7 +254,6 @@ pub(crate) fn end_processes(rollout: impl fmt::Display) {
 // === impl EpisodeProcesses ===
 
 impl EpisodeProcesses<'_> {
-    /// Asks the group to end, waits a moment for the program, and kills what is left of the group.
     async fn end(&mut self, child: &mut Child) {
         self.group.signal(Signal::TERM);
         let by_itself = timeout(GRACE, child.wait()).await;
@@ -293,7 +285,6 @@ impl ProgramOutput {
         })
     }
 
-    /// Keeps what comes, until every writer has closed the pipe.
     async fn read(&mut self, mut pipe: pipe::Receiver) -> io::Result<()> {
         let mut bytes = vec![0; 16 << 10];
         loop {

@@ -15,12 +15,10 @@ use crate::{
 
 /// How long the proxy may be away, as while it restarts.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a model may take until it is served.
 const LOADING: Duration = Duration::from_secs(600);
 const READY_PAUSE: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What is asked of the proxy when a rollout is opened.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct RolloutRequest {
     pub agent: AgentId,
@@ -36,7 +34,6 @@ pub(crate) struct RolloutRequest {
     pub run: String,
 }
 
-/// A rollout that was opened: where its program talks to.
 #[derive(Clone, Deserialize)]
 pub(crate) struct OpenedRollout {
     pub id: RolloutId,
@@ -45,7 +42,6 @@ pub(crate) struct OpenedRollout {
     pub api_key: String,
 }
 
-/// What the proxy has of a rollout.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct RolloutView {
     /// `open`, `scored`, `failed` or `unfinished`.
@@ -55,7 +51,6 @@ pub(crate) struct RolloutView {
     pub turns: Vec<String>,
 }
 
-/// What the learner's gate wants to be run while it tests an adapter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct WantedHeldOut {
     /// The adapter that has to answer, or none for the one that serves.
@@ -65,7 +60,6 @@ pub(crate) struct WantedHeldOut {
     pub held_out: usize,
 }
 
-/// Whether the proxy took an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RolloutClosing {
     Closed,
@@ -106,7 +100,6 @@ pub struct ProxyAddress {
     pub key: Option<Secret>,
 }
 
-/// A client of the proxy.
 #[derive(Debug)]
 pub(crate) struct ProxyClient {
     http: reqwest::Client,
@@ -125,7 +118,6 @@ impl ProxyClient {
         }
     }
 
-    /// Returns whether the model answers chats now, as the proxy says.
     pub(crate) async fn is_ready(&self) -> bool {
         let origin = self.address.base_url.origin().ascii_serialization();
         let asking = self.http.get(format!("{origin}/readyz")).timeout(DEADLINE);
@@ -154,12 +146,10 @@ impl ProxyClient {
         Ok(())
     }
 
-    /// Opens a rollout.
     pub(crate) async fn open(&self, wanted: &RolloutRequest) -> Result<OpenedRollout, ProxyError> {
         self.post("rollouts", &json!(wanted)).await
     }
 
-    /// Asks for a rollout.
     pub(crate) async fn rollout(&self, id: impl fmt::Display) -> Result<RolloutView, ProxyError> {
         self.get(&format!("rollouts/{id}")).await
     }

@@ -10,7 +10,6 @@ use crate::episode::EpisodeEnd;
 /// The quantile of the normal distribution for an interval of 95 %.
 const Z: f64 = 1.959_963_985;
 
-/// The tries of one task.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct TaskTally {
     /// Tries that count: with a score, or were over a limit.
@@ -66,7 +65,6 @@ pub struct EpisodeFunnel {
     pub not_trained: usize,
 }
 
-/// Shows the progress of a run: as a bar on a terminal, else as lines.
 #[derive(Debug)]
 pub(crate) struct RunProgress {
     bar: ProgressBar,
@@ -78,7 +76,6 @@ pub(crate) struct RunProgress {
 // === impl TaskTally ===
 
 impl TaskTally {
-    /// Counts how the attempts at a task ended.
     pub(crate) fn new(ends: &[EpisodeEnd], success_at: f64) -> Self {
         let mut tally = Self::default();
         for end in ends {
@@ -113,7 +110,6 @@ impl TaskTally {
         self
     }
 
-    /// The mean score, if there is a score.
     pub(crate) fn mean_score(&self) -> Option<f64> {
         (self.n_scored > 0).then(|| self.score_sum / f64::from(self.n_scored))
     }
@@ -139,7 +135,6 @@ fn wilson(mean: f64, n: f64) -> (f64, f64) {
     ((shrunk - half) / scale, (shrunk + half) / scale)
 }
 
-/// The powers of two up to `tries`, and `tries`.
 fn ks(tries: u32) -> Vec<u32> {
     let powers = (0..32).map(|i| 1_u32 << i);
     let mut ks: Vec<u32> = powers.take_while(|k| *k < tries).collect();
@@ -150,7 +145,6 @@ fn ks(tries: u32) -> Vec<u32> {
 // === impl Measurement ===
 
 impl Measurement {
-    /// Measures by the tries of each task, `tries` of each.
     pub(crate) fn new(
         name: String,
         adapter: Option<String>,
@@ -238,7 +232,6 @@ impl RunProgress {
         }
     }
 
-    /// Begins the bar anew for so many episodes.
     pub(crate) fn begin(&self, what: String, n_episodes: u64) {
         self.bar.reset();
         self.bar.set_length(n_episodes);
@@ -252,7 +245,6 @@ impl RunProgress {
         self.bar.inc_length(n_episodes);
     }
 
-    /// Counts an episode, and tells why it failed if no other one failed so before.
     pub(crate) fn episode(&self, end: &EpisodeEnd, rollout: &str) {
         self.bar.inc(1);
         let why = match end {

@@ -114,7 +114,6 @@ impl TaskRun<'_> {
 
 // === functions ===
 
-/// Opens the journal of a run, and checks that it is of the same tasks.
 fn begin(setup: &RunSetup<'_>, tasks: &RunTasks) -> Result<RunJournal, TaskRunError> {
     let stem = setup.file.path.file_stem().unwrap_or_default();
     let name = match &setup.name {

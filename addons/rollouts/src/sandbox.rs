@@ -74,7 +74,6 @@ impl Sandbox {
         Ok(Self { backend })
     }
 
-    /// Returns whether commands see the files of this machine that the sandbox was started with.
     pub(crate) fn shows_mounts(&self) -> bool {
         !matches!(self.backend, SandboxBackend::Folder(_))
     }
@@ -224,7 +223,6 @@ async fn automatic(limits: &SandboxLimits) -> Result<SandboxBackend, SandboxErro
     })
 }
 
-/// Returns files as a tar archive.
 pub(crate) fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError> {
     let mut archive = tar::Builder::new(Vec::new());
     for file in files {
@@ -242,7 +240,6 @@ pub(crate) fn archive(files: &[SandboxFile<'_>]) -> Result<Vec<u8>, SandboxError
     Ok(archive.into_inner()?)
 }
 
-/// Returns whether a path stays in the folder that it is relative to.
 pub(crate) fn is_inside(name: &str) -> bool {
     use std::path::Component;
     let mut parts = Path::new(name).components().peekable();

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::openclaw::entry::{Entry, Place};
 
-/// Returns the keys as JSON, with a line that says where they belong.
 pub(crate) fn text(entry: &Entry) -> String {
     let mut value = entry.value.clone();
     let place = match &entry.place {

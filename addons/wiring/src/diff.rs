@@ -7,7 +7,6 @@ use similar::TextDiff;
 
 use crate::format::Format;
 
-/// The text that replaces a key.
 const MASK: &str = "(not shown)";
 /// Shorter texts, in bytes, are never taken for a key.
 const MIN_SECRET: usize = 6;
@@ -23,14 +22,12 @@ const SECRET: [&str; 6] = [
 /// Names that match [`SECRET`] although their values are no secrets.
 const OPEN: [&str; 3] = ["env_key", "key_env", "x-agent-id"];
 
-/// Returns all values of a text that may be keys, judged by their names.
 pub(crate) fn secrets(format: Format, text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     collect(&format.values(text).unwrap_or_default(), false, &mut found);
     found
 }
 
-/// Returns the change as a unified diff in which `secrets` are masked.
 pub(crate) fn masked(path: &Path, before: &str, after: &str, secrets: &BTreeSet<String>) -> String {
     let name = path.display().to_string();
     let diff = TextDiff::from_lines(before, after);

@@ -24,7 +24,6 @@ const JSON5: ParseOptions = ParseOptions {
 /// Names from the outermost to the innermost.
 pub(crate) type Path = Vec<String>;
 
-/// As people write a path.
 pub(crate) fn named(path: &[String]) -> String {
     if path.is_empty() {
         "the file".to_owned()
@@ -33,12 +32,10 @@ pub(crate) fn named(path: &[String]) -> String {
     }
 }
 
-/// That a layout is beyond an editor.
 pub(crate) fn beyond() -> PlaceError {
     PlaceError::Beyond
 }
 
-/// Why a place in a document cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PlaceError {
     /// The text is not valid JSON5.
@@ -67,7 +64,6 @@ pub(crate) enum PlaceError {
     Beyond,
 }
 
-/// Parses a text into a tree that can be changed and printed again.
 pub(crate) fn parse(text: &str) -> Result<CstRootNode, PlaceError> {
     CstRootNode::parse(text, &JSON5).map_err(|error| PlaceError::Syntax(error.to_string()))
 }
@@ -105,7 +101,6 @@ pub(crate) fn object_at(
     Ok(object)
 }
 
-/// Returns the object at `path`, if it exists.
 pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
     let start = root.object_value()?;
     path.iter()
@@ -132,7 +127,6 @@ pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
     }
 }
 
-/// Refuses a name that occurs twice in an object.
 pub(crate) fn once(object: &CstObject, name: &str, place: &str) -> Result<(), PlaceError> {
     let properties = object.properties().into_iter();
     let alike = properties.filter(|it| it.decoded_name().as_deref() == Some(name));
@@ -149,7 +143,6 @@ fn check(object: &CstObject, place: &str) -> Result<(), PlaceError> {
     }
 }
 
-/// Converts a value for the tree.
 pub(crate) fn input(value: &Value) -> CstInputValue {
     match value {
         Value::Null => CstInputValue::Null,

@@ -12,23 +12,19 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::outcome::WiringError;
 
-/// Adds the path to the error of a file.
 pub(crate) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WiringError {
     let path = path.to_owned();
     move |source| WiringError::Io { path, source }
 }
 
-/// Returns the hash of a file's bytes.
 pub(crate) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// Returns a file's bytes, or `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     if_there(regular(path).and_then(fs::read))
 }
 
-/// Reads a file up to a size limit.
 pub(crate) fn read_bounded(path: &Path) -> io::Result<String> {
     /// This is OpenClaw's own limit for a part of its configuration.
     const MAX_FILE: u64 = 2 << 20;
@@ -124,7 +120,6 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write(path, bytes, 0o600)
 }
 
-/// Writes the bytes to a file beside it, then renames that file.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.metaclaw-{}", std::process::id()));

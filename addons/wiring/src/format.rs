@@ -14,7 +14,6 @@ mod json;
 mod toml;
 mod yaml;
 
-/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
@@ -32,7 +31,6 @@ pub(crate) enum Format {
 // === impl Format ===
 
 impl Format {
-    /// Parses the text.
     pub(crate) fn values(self, text: &str) -> Result<Value, PlaceError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         match self {
@@ -47,7 +45,6 @@ impl Format {
         }
     }
 
-    /// Sets `path`, and adds missing objects above it.
     pub(crate) fn set(
         self,
         text: &str,
@@ -67,7 +64,6 @@ impl Format {
         })
     }
 
-    /// Removes `path`.
     pub(crate) fn remove(self, text: &str, path: &[String]) -> Result<String, PlaceError> {
         let mut wanted = self.values(text)?;
         if !tree::has(&wanted, path) {
@@ -86,7 +82,6 @@ impl Format {
         })
     }
 
-    /// Inserts an item at the front of the list at `path`. A missing list is added.
     pub(crate) fn insert(
         self,
         text: &str,
@@ -107,7 +102,6 @@ impl Format {
         })
     }
 
-    /// Removes the item at `index` from the list at `path`.
     pub(crate) fn remove_item(
         self,
         text: &str,
@@ -161,7 +155,6 @@ impl Format {
     }
 }
 
-/// Returns whether a list may begin at this value.
 fn is_vacant(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }

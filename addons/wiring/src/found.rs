@@ -91,7 +91,6 @@ impl Api {
         }
     }
 
-    /// Finds the API with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [
             Self::OpenaiCompletions,

@@ -9,7 +9,6 @@ use crate::{
     tree,
 };
 
-/// A key of a file, and the value that it is to have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeyToSet {
     pub(crate) path: Path,
@@ -28,7 +27,6 @@ pub(crate) enum ValueToSet {
     First(Value),
 }
 
-/// A key that was set, with what is needed to revert it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SetKey {
     pub(crate) key: KeyToSet,
@@ -45,7 +43,6 @@ struct AddedObject {
     was_null: bool,
 }
 
-/// The text of a file after the keys were reverted.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reverted {
     pub(crate) text: String,
@@ -102,7 +99,6 @@ pub(crate) fn apply(
     }
 }
 
-/// Whether a text says all of it.
 pub(crate) fn stands(format: Format, text: &str, keys_to_set: &[KeyToSet]) -> bool {
     let Ok(values) = format.values(text) else {
         return false;
@@ -176,7 +172,6 @@ impl SetKey {
         self.prune(format, undone)
     }
 
-    /// What stood there before.
     fn restore(&self, format: Format, undone: &mut Reverted) -> Result<(), PlaceError> {
         let path = &self.key.path;
         undone.text = match &self.before {
@@ -186,7 +181,6 @@ impl SetKey {
         Ok(())
     }
 
-    /// Takes out the objects that were made and are empty.
     fn prune(&self, format: Format, undone: &mut Reverted) -> Result<(), PlaceError> {
         for made in self.made.iter().rev() {
             let values = format.values(&undone.text)?;

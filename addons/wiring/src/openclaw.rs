@@ -35,7 +35,6 @@ pub fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError>
     found(file, &config, surroundings).map(Some)
 }
 
-/// Returns the file that OpenClaw would read, if it exists.
 fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
     if let Some(named) = surroundings.get("OPENCLAW_CONFIG_PATH") {
         return Some(surroundings.path(named)).filter(|path| path.exists());
@@ -118,14 +117,12 @@ fn primary(config: &Value) -> Option<(String, String)> {
     is_whole.then(|| (provider.to_owned(), model.to_owned()))
 }
 
-/// Returns the provider's entry for one model.
 fn model_entry(entry: &Value, model: &str) -> Value {
     let models = entry["models"].as_array().into_iter().flatten();
     let mut own = models.filter(|it| it["id"].as_str() == Some(model));
     own.next().cloned().unwrap_or(Value::Null)
 }
 
-/// Returns notes about things that could surprise the owner.
 fn notes(config: &Value, provider: &str, entry: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     let agents = config["agents"]["entries"]

@@ -33,14 +33,10 @@ pub struct Record {
     pub(crate) change: Option<Change>,
 }
 
-/// A change, and the file before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
-    /// Hash of the file before.
     pub(crate) before: String,
-    /// Hash of the file after.
     pub(crate) after: String,
-    /// The file before, in our home folder.
     pub(crate) copy: PathBuf,
     pub(crate) edit: Edit,
 }
@@ -73,7 +69,6 @@ impl Models {
 // === impl Record ===
 
 impl Record {
-    /// Makes a record of an agent that is not pointed at the proxy yet.
     pub(crate) fn new(found: &Found) -> Self {
         Self {
             version: VERSION,

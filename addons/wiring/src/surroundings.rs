@@ -48,7 +48,6 @@ impl Surroundings {
         place.components().collect()
     }
 
-    /// Whether a program of this name is where programs are looked for.
     pub(crate) fn has_program(&self, name: &str) -> bool {
         let path = self.get("PATH").unwrap_or_default();
         let folders = path.split(':').filter(|it| !it.is_empty());
@@ -57,7 +56,6 @@ impl Surroundings {
             .any(|it| it.is_file())
     }
 
-    /// Expands a path as people write it: `~` is the home folder.
     pub(crate) fn path(&self, given: &str) -> PathBuf {
         match given.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {

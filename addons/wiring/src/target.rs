@@ -36,7 +36,6 @@ impl Target {
         }
     }
 
-    /// Returns the key that an agent sends if it insists on sending one.
     pub(crate) fn shown_key(&self) -> &str {
         self.key.as_ref().map_or(NO_KEY, Secret::expose)
     }

@@ -34,7 +34,6 @@ pub(crate) fn set(root: &mut Value, path: &[String], value: Value) -> bool {
     true
 }
 
-/// Removes `path`.
 pub(crate) fn remove(root: &mut Value, path: &[String]) {
     let Some((name, above)) = path.split_last() else {
         *root = Value::Null;
@@ -48,7 +47,6 @@ pub(crate) fn remove(root: &mut Value, path: &[String]) {
     }
 }
 
-/// Returns the list at `path`.
 pub(crate) fn list_mut<'v>(root: &'v mut Value, path: &[String]) -> Option<&'v mut Vec<Value>> {
     let value = path
         .iter()
@@ -69,7 +67,6 @@ pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     one == other || is_empty(one) && is_empty(other)
 }
 
-/// Returns the value without empty objects, also those that become empty.
 pub(crate) fn without_empty(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return value.clone();

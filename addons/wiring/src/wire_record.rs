@@ -23,16 +23,13 @@ pub struct WireRecord {
     pub(crate) files: Vec<FileRecord>,
 }
 
-/// A file of the agent, its former content, and the changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FileRecord {
     pub(crate) path: PathBuf,
     pub(crate) format: Format,
     /// Hash of the file before the change, or none if it did not exist.
     pub(crate) before: Option<String>,
-    /// Hash of the file after the change.
     pub(crate) after: String,
-    /// The copy of the file before the change, in our home folder.
     pub(crate) copy: PathBuf,
     /// Folders above the file that did not exist before, from the outside in.
     pub(crate) folders: Vec<PathBuf>,

@@ -309,7 +309,6 @@ fn change(settings: FileSettings, by_hand: &str) -> Result<FileChange, WiringErr
 // === impl WireRecord ===
 
 impl WireRecord {
-    /// Returns whether the agent sends the key that `target` requires.
     fn shows(&self, target: &Target) -> bool {
         let Some(key) = &target.key else {
             return true;
@@ -350,7 +349,6 @@ impl FileRecord {
         self.take_back(&now, back)
     }
 
-    /// Removes only our keys from a file that others wrote in the meantime.
     fn take_back(&self, now: &[u8], back: &mut WayBack) -> Result<(), WiringError> {
         let path = &self.path;
         let refuse = |reason: String| WiringError::Layout {

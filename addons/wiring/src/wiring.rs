@@ -200,7 +200,6 @@ impl Wiring {
         Ok(outcome)
     }
 
-    /// The file's text with our keys in it.
     fn changed(found: &Found, target: &Target, text: &str) -> Result<(String, Edit), WiringError> {
         let entry = Entry::new(found, target);
         entry.check(target)?;

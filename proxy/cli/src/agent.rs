@@ -13,18 +13,15 @@ use crate::{
     wires::{WireLinks, origin},
 };
 
-/// What is needed to point an agent at us, and to put it back.
 #[derive(Debug)]
 pub(crate) struct AgentLink {
     wiring: Wiring,
     surroundings: Surroundings,
     target: Target,
     is_wanted: bool,
-    /// The agents that `metaclaw wire` named.
     others: WireLinks,
 }
 
-/// What became of the agent.
 #[derive(Debug)]
 pub(crate) struct Pointed {
     /// A line for a person.
@@ -32,7 +29,6 @@ pub(crate) struct Pointed {
     pub asks_us: bool,
 }
 
-/// The record of OpenClaw's wiring in a home.
 pub(crate) fn wiring(home: &Home) -> Wiring {
     Wiring::new(home.wiring())
 }
@@ -76,7 +72,6 @@ impl AgentLink {
         }
     }
 
-    /// Puts back what was there, if anything was changed.
     pub(crate) fn release(&self) {
         self.others.release();
         match self.wiring.unwire() {
@@ -144,7 +139,6 @@ fn not_pointed(error: &anyhow::Error) -> String {
     format!("OpenClaw does not ask us: {error}{by_hand}")
 }
 
-/// What became of the agent's file; nothing where nothing was done.
 pub(crate) fn outcome_text(outcome: &Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::Nothing => None,

@@ -86,7 +86,6 @@ impl Hearing {
     }
 }
 
-/// The model that writes skills from turns that went wrong. `None` if none is wanted, or no model can be asked.
 pub(crate) fn skill_writer(config: &Config) -> Option<LlmConfig> {
     let skills = &config.skills;
     let is_wanted = skills.enabled && skills.auto_evolve && config.turns.enabled;
@@ -104,7 +103,6 @@ pub(crate) fn first_voter(config: &Config) -> anyhow::Result<LlmConfig> {
     )
 }
 
-/// The models that vote; empty if none is named.
 fn voters(config: &Config) -> anyhow::Result<Vec<LlmConfig>> {
     let mut names = config.judge.models.keys();
     let mut models = Vec::new();
@@ -189,7 +187,6 @@ mod tests {
         Loaded::new(vec![layer]).unwrap().config
     }
 
-    /// Where a judge is asked with this configuration, for which model, with which key.
     fn asked(text: &str) -> Option<String> {
         let config = config(text);
         let model = chat_model(&config.judge.address, &config, Span::secs(60))?;

@@ -70,32 +70,25 @@ pub(crate) use self::{
     trainer::checkpoint_dir,
 };
 
-/// How long everything behind the chat may take to stop.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
 /// As a shell reports a program that a second interrupt ended.
 const INTERRUPTED: u8 = 130;
 
-/// What a start begins with.
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) loaded: Loaded,
     pub(crate) policy: Policy,
     pub(crate) site: Site,
-    /// The file that the settings came from.
     pub(crate) config_name: PathBuf,
-    /// The agent that may be pointed at us.
     pub(crate) agent: AgentLink,
-    /// Whether the socket to listen on is the standard input.
     pub(crate) listens_on_stdin: bool,
     pub(crate) dropped_lines: ErrorCounter,
 }
 
-/// The rooms that serve, and their tasks.
 struct ServingProcess {
     rooms: Arc<Rooms>,
     gateway: JoinHandle<()>,
     background: Background,
-    /// What a person should know, and keeps nothing from running.
     warnings: Vec<String>,
 }
 
@@ -257,8 +250,6 @@ impl ServingProcess {
     }
 }
 
-/// What a person should know, and keeps nothing from running: of the settings, the lessons, the clock, and what a day at
-/// the training server costs.
 async fn warnings(
     loaded: &Loaded,
     unusable_lessons: Vec<String>,
@@ -275,13 +266,11 @@ async fn warnings(
     warnings
 }
 
-/// Reads the settings' file again: its path, where it says something else than now.
 fn changed_settings(file: &Path) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
     let (file, before) = (file.to_owned(), fingerprint(file));
     Arc::new(move || (fingerprint(&file) != before).then(|| file.clone()))
 }
 
-/// What goes on beside the chat: what is kept is written down, what is old goes, what changed is read.
 fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     let Background { tasks, ending } = background;
     let (log, library) = (rooms.log.clone(), rooms.lessons.library.clone());
@@ -297,7 +286,6 @@ fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     tasks.spawn(turn_log::retain(log, turns, ending.clone()));
 }
 
-/// Opens the control listener and says in the run file where it is.
 async fn publish(
     start: &Start,
     rooms: &Arc<Rooms>,

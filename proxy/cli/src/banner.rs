@@ -20,7 +20,6 @@ const MANY: usize = 3;
 /// What needs no weights: wishes stand at once, and what a model writes as a skill waits for its owner.
 const BY_HAND: &str =
     "wishes from what you say, and skills that you write or accept, from the next session on";
-/// The same where no wish is heard.
 const SKILLS_BY_HAND: &str = "skills that you write or accept, from the next session on";
 
 /// What a start prints. All but the address and the agent is known before anything starts.
@@ -84,7 +83,6 @@ fn serves(config: &Config, policy: &Policy) -> String {
     }
 }
 
-/// Who answers where there is no policy model; none where nobody does.
 fn upstreams(config: &Config) -> Option<String> {
     let llm = &config.llm;
     if let Some(url) = &llm.api_base {
@@ -99,7 +97,6 @@ fn upstreams(config: &Config) -> Option<String> {
     (!places.is_empty()).then(|| places.join(", "))
 }
 
-/// What keeps weights from learning where no judge is set.
 const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: set judge.kind to base (the model judges its own replies), or llm.* with a key, whose model judges then (docs/training/judging.md)";
 
 fn learns(config: &Config, policy: &Policy, judging: &Judging) -> String {
@@ -114,7 +111,6 @@ fn learns(config: &Config, policy: &Policy, judging: &Judging) -> String {
     format!("{}; {by_hand}", weights(config, policy, judging))
 }
 
-/// When weights learn, and whether something tests them; else why they do not.
 fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
     if !policy.may_train(config) {
         return "no weights (privacy.cloud_training_ok is not true)".to_owned();
@@ -154,7 +150,6 @@ fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
     }
 }
 
-/// Keys of one section as one, where they are many.
 fn together(keys: &[&str]) -> Vec<String> {
     let section = |key: &str| key.split_once('.').map(|(section, _)| section.to_owned());
     let mut names: Vec<String> = Vec::new();
@@ -200,7 +195,6 @@ impl Banner<'_> {
         lines.join("\n")
     }
 
-    /// Keys that do nothing, together by reason.
     fn without_effect(&self) -> Vec<String> {
         let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
         for InertUse { key, reason } in &self.loaded.inert {

@@ -161,7 +161,6 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Does what was asked.
     pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
         let context = Context::new(environment, self.home, self.port);
         let context = &match self.command {
@@ -215,7 +214,6 @@ impl Cli {
     }
 }
 
-/// Runs what a subcommand asks others; one thread is enough for that.
 fn wait<T: Termination>(
     asking: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<ExitCode> {

@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{out, restarter};
 
-/// How much of the log is shown when the second process ends instead of listening.
 const SHOWN: usize = 2_000;
 
 /// The second process's line on standard output when it listens.
@@ -98,7 +97,6 @@ fn spawn(arguments: &[String], socket: Option<TcpListener>, log: File) -> anyhow
     Ok(child)
 }
 
-/// Its first line; none when it ends without one.
 fn first_line(child: &mut Child) -> Option<ReadyMessage> {
     let mut line = String::new();
     BufReader::new(child.stdout.take()?)
@@ -107,7 +105,6 @@ fn first_line(child: &mut Child) -> Option<ReadyMessage> {
     serde_json::from_str(&line).ok()
 }
 
-/// The end of what was logged since `begin`.
 fn said_since(path: &Path, begin: u64) -> std::io::Result<String> {
     let mut log = File::open(path)?;
     log.seek(SeekFrom::Start(begin))?;

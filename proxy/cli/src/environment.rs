@@ -22,7 +22,6 @@ impl Environment {
         }
     }
 
-    /// One of a test's choice.
     #[cfg(test)]
     pub(crate) fn from_pairs<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -31,7 +30,6 @@ impl Environment {
         }
     }
 
-    /// A variable that is set and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let set = self.variables.iter().find(|(given, _)| given == name);
         set.map(|(_, value)| value.as_str())

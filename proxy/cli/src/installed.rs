@@ -15,16 +15,12 @@ use metaclaw_chat::if_there;
 use metaclaw_control::home::Home;
 use metaclaw_fetch::writing;
 
-/// The training server's program.
 pub(crate) const TRAINER: &str = "metaclaw-trainer";
-/// The link to the folder that is used.
 const LINK: &str = "trainer";
-/// How folders of installations begin.
 const FOLDER: &str = "metaclaw-trainer-";
 /// Beside the program, where a libtorch with CUDA is looked for before any other.
 const CUDA: &str = "lib-cuda";
 
-/// What `metaclaw trainer install` brings into a home.
 pub(crate) fn programs(home: &Home) -> InstalledPrograms {
     InstalledPrograms::at(home.programs())
 }
@@ -56,7 +52,6 @@ impl InstalledPrograms {
         Self { folder }
     }
 
-    /// Where the training server is, if it is installed.
     pub(crate) fn trainer(&self) -> PathBuf {
         self.folder.join(LINK)
     }
@@ -95,7 +90,6 @@ impl InstalledPrograms {
 // === impl InstallationChange ===
 
 impl InstallationChange<'_> {
-    /// A folder for a new installation; nothing is in it yet.
     pub(crate) fn stage(&self) -> StagedInstallation {
         // Nobody else makes one: we have the lock.
         let free = (0_u32..).map(|n| self.programs.folder.join(format!("{FOLDER}{n}")));
@@ -143,7 +137,6 @@ impl InstallationChange<'_> {
         Ok(was_there)
     }
 
-    /// Removes installations that are not used.
     fn tidy(&self) -> anyhow::Result<()> {
         let used = fs::read_link(self.programs.trainer()).ok();
         let folder = &self.programs.folder;
@@ -190,7 +183,6 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     if_there(fs::remove_file(path)).map(drop)
 }
 
-/// Where the libtorch with CUDA is that the training server in `folder` is to use, if there is one.
 pub(crate) fn cuda(folder: &Path) -> Option<PathBuf> {
     fs::read_link(folder.join(CUDA)).ok()
 }

@@ -6,7 +6,6 @@ use tracing::{debug, warn};
 /// Below this, `proxy.max_streams` of 2,000 cannot be reached, because a stream takes two connections.
 const ENOUGH: u64 = 4_500;
 
-/// Raises the limit on open files and connections as far as the process may do so itself.
 pub(crate) fn raise_open_files() {
     let limits = getrlimit(Resource::Nofile);
     if limits.current == limits.maximum {

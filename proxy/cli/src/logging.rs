@@ -38,12 +38,9 @@ const MAX_LINE: usize = 4 << 10;
 const MAX_FILE: u64 = 16 << 20;
 /// The longest time that the first lines wait for the banner.
 const HOLD: Duration = Duration::from_secs(2);
-/// The longest time for writing the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The interval at which dropped lines are reported.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// The log, until the end of the process.
 pub(crate) struct Logging {
     /// What is sent to a collector.
     pub traces: Traces,
@@ -55,7 +52,6 @@ pub(crate) struct Logging {
     pub writer: WorkerGuard,
 }
 
-/// Passes single lines to the thread that writes them, once the gate is open.
 struct LogLine {
     queue: NonBlocking,
     gate: LogGate,
@@ -72,7 +68,6 @@ struct HeldLines {
     until: Instant,
 }
 
-/// The file `metaclaw.log`, limited in size.
 struct LogFile {
     path: PathBuf,
     file: File,
@@ -130,7 +125,6 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
     })
 }
 
-/// Reports at intervals that lines were dropped.
 pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToken) {
     let mut told = 0;
     while ending
@@ -199,7 +193,6 @@ impl LogGate {
         Self(Arc::new(Mutex::new(held)))
     }
 
-    /// Releases the lines that waited, and passes later ones on.
     pub(crate) fn open(&self) {
         if let Some(mut held) = self.held().take() {
             for line in held.lines {
@@ -209,7 +202,6 @@ impl LogGate {
         }
     }
 
-    /// Returns whether it keeps a line.
     fn holds(&self, line: &[u8]) -> bool {
         let mut held = self.held();
         match held.as_mut() {
@@ -256,7 +248,6 @@ impl Write for LogFile {
     }
 }
 
-/// The path of the lines before the last rotation.
 pub(crate) fn older(path: &Path) -> PathBuf {
     path.with_extension("log.1")
 }

@@ -38,7 +38,6 @@ fn is_read(lines: &[impl AsRef<str>]) -> io::Result<bool> {
     }
 }
 
-/// Returns a text on one line that is safe for a terminal.
 pub(crate) fn safe_line(text: &str) -> String {
     let line = text.replace(['\n', '\t'], " ");
     for_reader(&line, true).into_owned()
@@ -49,7 +48,6 @@ pub(crate) fn safe_line(text: &str) -> String {
 #[error("nobody reads the output any more")]
 struct ReaderGone;
 
-/// Returns whether an error means this.
 pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     let io = |cause: &(dyn std::error::Error + 'static)| {
         let inner = cause.downcast_ref::<io::Error>()?.get_ref()?;
@@ -58,7 +56,6 @@ pub(crate) fn is_reader_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| io(cause) == Some(true))
 }
 
-/// Standard output in pieces, which reports when nobody reads it.
 struct OutputPieces(io::StdoutLock<'static>);
 
 impl Write for OutputPieces {
@@ -79,12 +76,10 @@ fn named(error: io::Error) -> io::Error {
     }
 }
 
-/// Prints JSON that a person can read too.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
-/// Prints a command's answer as JSON, or in words.
 pub(crate) fn answer<T: Serialize>(
     value: &T,
     is_json: bool,
@@ -97,7 +92,6 @@ pub(crate) fn answer<T: Serialize>(
     }
 }
 
-/// Prints a list as JSON, or as a table with a row for each value.
 pub(crate) fn answer_table<T: Serialize>(
     values: &[T],
     is_json: bool,
@@ -110,7 +104,6 @@ pub(crate) fn answer_table<T: Serialize>(
     })
 }
 
-/// Prints what was done, in one sentence.
 pub(crate) fn done(done: &str, is_json: bool) -> io::Result<()> {
     let value = BTreeMap::from([("done", done)]);
     answer(&value, is_json, |_| done.to_owned())
@@ -127,7 +120,6 @@ pub(crate) fn lines() -> Box<dyn Write> {
     }
 }
 
-/// Passes complete lines on.
 struct ForReader<W> {
     line: Vec<u8>,
     out: W,
@@ -149,7 +141,6 @@ impl<W: Write> Write for ForReader<W> {
     }
 }
 
-/// Returns whether a person is there who can be asked.
 pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
@@ -207,7 +198,6 @@ pub(crate) fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, 
     safe.into()
 }
 
-/// Returns the time since then in its largest unit.
 pub(crate) fn since(at_ms: u64) -> String {
     span(now_ms().saturating_sub(at_ms))
 }
@@ -229,7 +219,6 @@ pub(crate) fn count(n: u64, thing: &str) -> String {
     format!("{n} {thing}{plural}")
 }
 
-/// Prints columns as wide as their widest cell.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));

@@ -11,7 +11,6 @@ use crate::out;
 
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// Asks a person, line by line.
 pub(crate) struct TerminalPrompt {
     input: Box<dyn BufRead>,
     out: Box<dyn Write>,
@@ -19,7 +18,6 @@ pub(crate) struct TerminalPrompt {
     terminal: Option<OwnedFd>,
 }
 
-/// One of several choices.
 #[derive(Debug)]
 pub(crate) struct PromptChoice<'a> {
     pub name: &'a str,
@@ -47,7 +45,6 @@ impl TerminalPrompt {
         })
     }
 
-    /// Creates it with answers from `input`.
     #[cfg(test)]
     pub(crate) fn scripted(input: &str, out: impl Write + 'static) -> Self {
         Self {
@@ -80,7 +77,6 @@ impl TerminalPrompt {
         })
     }
 
-    /// Asks the same, with an answer that is not shown.
     pub(crate) fn secret(&mut self, question: &str) -> io::Result<String> {
         let terminal = self.terminal.take();
         // Echo is off before the question, so that a quick answer is not shown either.
@@ -96,7 +92,6 @@ impl TerminalPrompt {
         answer
     }
 
-    /// Asks for a yes or a no. Enter accepts `preset`, if there is one.
     pub(crate) fn yes(&mut self, question: &str, preset: Option<bool>) -> io::Result<bool> {
         let word = match preset {
             Some(true) => "yes",
@@ -112,7 +107,6 @@ impl TerminalPrompt {
         }
     }
 
-    /// Asks for one of `choices`, by its number or its name.
     pub(crate) fn choose(
         &mut self,
         question: &str,

@@ -26,7 +26,6 @@ use crate::out;
 
 /// The first argument of a process that is to be the parent. The proxy's own arguments follow.
 pub(crate) const ARGUMENT: &str = "restart-when-killed";
-/// The flag that tells the proxy to listen on the socket that is its standard input.
 pub(crate) const LISTENER: &str = "--listen-on-stdin";
 /// A proxy that lived this long had started well: attempts are counted anew.
 const STEADY: Duration = Duration::from_secs(60);

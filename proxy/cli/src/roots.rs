@@ -20,7 +20,6 @@ pub(crate) fn load() -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// A client for servers elsewhere.
 pub(crate) fn http_client() -> Result<reqwest::Client, HttpError> {
     metaclaw_llm::http_client(&load())
 }

@@ -17,7 +17,6 @@ pub(crate) struct Signals {
 // === impl Signals ===
 
 impl Signals {
-    /// Listens from now on.
     pub(crate) fn new() -> io::Result<Self> {
         let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup()));
         Ok(Self {
@@ -28,7 +27,6 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal that ends the process.
     pub(crate) async fn next(&mut self) {
         let hangup = async {
             match &mut self.hangup {

@@ -12,7 +12,6 @@ pub(crate) struct Site {
     /// A process that serves has its lock.
     pub(crate) home: Home,
     pub(crate) environment: Environment,
-    /// The certificates that servers are trusted by.
     pub(crate) roots: Arc<RootCertStore>,
 }
 

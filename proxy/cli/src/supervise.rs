@@ -21,7 +21,6 @@ pub(crate) use self::{
     child::TrainerSpec,
     find::{TrainerOrigin, TrainerProgram},
 };
-/// How long a trainer that was told to end may take.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Called when the trainer answers, with its address, and when it does not any more, with none.
@@ -38,7 +37,6 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
 /// After this uptime, the next failure counts as the first.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// The supervising task's parts.
 pub(crate) struct Supervisor {
     spec: TrainerSpec,
     state: watch::Sender<TrainerState>,
@@ -48,7 +46,6 @@ pub(crate) struct Supervisor {
 // === impl Supervisor ===
 
 impl Supervisor {
-    /// A supervisor of `spec`, and where its state can be watched.
     pub(crate) fn new(
         spec: TrainerSpec,
         on_address: OnAddress,
@@ -62,7 +59,6 @@ impl Supervisor {
         (it, watched)
     }
 
-    /// Keeps a trainer running until `ending`.
     pub(crate) async fn run(self, ending: CancellationToken) {
         let mut backoff = Backoff::new();
         while !ending.is_cancelled() {
@@ -119,14 +115,12 @@ impl Supervisor {
     }
 }
 
-/// The pauses after consecutive failures.
 #[derive(Debug)]
 struct Backoff(ExponentialBackoff);
 
 // === impl Backoff ===
 
 impl Backoff {
-    /// Creates the pauses for a trainer that has not failed yet.
     fn new() -> Self {
         Self(PAUSES.build())
     }

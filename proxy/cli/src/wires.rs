@@ -19,7 +19,6 @@ const MAIN_AGENT: &str = "main";
 /// The name under which agents use the policy model, which answers to every name.
 const POLICY: &str = "metaclaw";
 
-/// Points the agents at the proxy, and restores their files.
 #[derive(Debug)]
 pub(crate) struct WireLinks {
     wires: Wires,
@@ -28,7 +27,6 @@ pub(crate) struct WireLinks {
     targets: Vec<(&'static AgentProfile, Target)>,
 }
 
-/// Returns the records of wired agents in a home.
 pub(crate) fn wires(home: &Home) -> Wires {
     Wires::new(home.wiring())
 }
@@ -56,7 +54,6 @@ impl WireLinks {
         }
     }
 
-    /// Points the wired agents at the proxy. Returns lines for the banner.
     pub(crate) fn point(&self, origin: &str) -> Option<String> {
         if self.targets.is_empty() {
             self.release();
@@ -88,7 +85,6 @@ impl WireLinks {
         (!lines.is_empty()).then(|| lines.join("\n            "))
     }
 
-    /// Restores the agents' files.
     pub(crate) fn release(&self) {
         match release(&self.wires) {
             Ok(lines) => lines.iter().for_each(|said| info!("{said}")),
@@ -130,7 +126,6 @@ impl WireLinks {
     }
 }
 
-/// Returns whether the settings allow that agents are wired.
 pub(crate) fn wires_others(config: &Config) -> bool {
     config.claw_type.as_deref() != Some("none")
 }
@@ -149,12 +144,10 @@ pub(crate) fn release(wires: &Wires) -> Result<Vec<String>, WiringError> {
     failure.map_or(Ok(lines), Err)
 }
 
-/// Returns the name of an agent as people write it.
 pub(crate) fn agent_name(agent: &str) -> &str {
     profile(agent).map_or(agent, |known| &known.name)
 }
 
-/// Describes what was done to an agent's files. Returns none if nothing was done.
 pub(crate) fn restored_text(agent: &str, back: &WayBack) -> Option<String> {
     let mut said = Vec::new();
     if !back.restored.is_empty() {
@@ -181,14 +174,12 @@ pub(crate) fn restored_text(agent: &str, back: &WayBack) -> Option<String> {
     (!said.is_empty()).then(|| format!("{}: {}", agent_name(agent), said.join("; ")))
 }
 
-/// Returns the paths of the files, followed by "is" or "are".
 fn named(files: &[std::path::PathBuf]) -> String {
     let paths = files.iter().map(|file| file.display().to_string());
     let verb = if files.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", paths.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the variables and the folder in which agents are searched for.
 pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
     Surroundings {
         variables: environment.variables().to_vec(),
@@ -196,7 +187,6 @@ pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
     }
 }
 
-/// Returns the proxy as OpenClaw's main agent reaches it.
 pub(crate) fn target(config: &Config, policy: &Policy, proxy: SocketAddr) -> Target {
     target_of(MAIN_AGENT, config, policy, proxy)
 }
@@ -230,7 +220,6 @@ pub(crate) fn target_of(
     }
 }
 
-/// Returns `http://` and the address at which this machine reaches the proxy.
 pub(crate) fn origin(proxy: SocketAddr) -> String {
     let ip = match proxy.ip() {
         ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

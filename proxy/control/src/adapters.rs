@@ -84,7 +84,6 @@ async fn agents(log: &TurnLog, choice: &AdapterChoice) -> anyhow::Result<Vec<Age
     Ok(served.into_iter().map(|(agent, _)| agent).collect())
 }
 
-/// Returns whether a step of the log made the adapter, or is making it.
 pub(crate) async fn is_of_step(log: &TurnLog, adapter: &str) -> anyhow::Result<bool> {
     Ok(step(log, adapter).await?.is_some())
 }
@@ -100,7 +99,6 @@ async fn step(log: &TurnLog, adapter: &str) -> anyhow::Result<Option<Step>> {
     Ok(at.map(|at| steps.swap_remove(at)))
 }
 
-/// Refuses an adapter of the learner's that did not pass the gate.
 async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
     let Some(step) = step(log, adapter).await? else {
         return Ok(());
@@ -117,7 +115,6 @@ async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the agent of an adapter that the learner named.
 fn trained_for(adapter: &str) -> Option<AgentId> {
     parts(adapter).map(|(agent, _, _)| agent)
 }

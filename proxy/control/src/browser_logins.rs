@@ -30,10 +30,8 @@ pub struct BrowserLogins {
     codes: Mutex<Vec<OpenLoginCode>>,
 }
 
-/// A code that was not used yet.
 struct OpenLoginCode {
     code: String,
-    /// In Unix milliseconds.
     ends_ms: u64,
 }
 

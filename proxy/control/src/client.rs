@@ -60,7 +60,6 @@ pub enum ControlError {
     Client(#[from] HttpError),
 }
 
-/// What the running process says of an operation that it does not do.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RefusedReply {
     pub(crate) error: Option<String>,

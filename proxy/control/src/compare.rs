@@ -22,7 +22,6 @@ use crate::status::TrainerState;
 pub const MAX_ANSWER: u32 = 800;
 /// The base model's name at a training server.
 pub const BASE: &str = "base";
-/// The number of an agent's newest turns that are searched.
 const LOOKED_AT: usize = 400;
 /// Longer questions are papers and programs, which cost much and show little.
 const LONGEST: usize = 2_000;
@@ -223,14 +222,12 @@ impl PolicyAddress {
     }
 }
 
-/// Returns everything that is added to a request, as one text.
 fn lessons_text(lessons: &Lessons) -> Option<String> {
     let parts = [&lessons.system_block, &lessons.user_line];
     let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n"))
 }
 
-/// Adds lessons to a request, as the gateway does.
 fn messages(question: &str, lessons: &Lessons) -> Vec<Message> {
     let asked = match &lessons.user_line {
         Some(line) => format!("{question}\n\n{line}"),
@@ -240,7 +237,6 @@ fn messages(question: &str, lessons: &Lessons) -> Vec<Message> {
     system.into_iter().chain([Message::user(asked)]).collect()
 }
 
-/// Returns an error, with the remedy if the caller's key is missing.
 fn explained(error: AskError, has_key: bool) -> anyhow::Error {
     let is_key =
         matches!(&error, AskError::Status { status, .. } if matches!(status.as_u16(), 401 | 403));

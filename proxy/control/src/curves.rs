@@ -8,7 +8,6 @@ mod steps;
 
 pub(crate) use self::{days::by_day, steps::by_step};
 
-/// The most points of a line. Older ones are left out.
 const MOST_POINTS: usize = 500;
 /// The 0.975 quantile of the standard normal distribution.
 const Z: f64 = 1.96;
@@ -97,7 +96,6 @@ impl CurvesWanted {
     /// The most days of a curve.
     pub const MAX_DAYS: u32 = 366;
 
-    /// Returns whether an agent's figures are wanted.
     fn has(&self, agent: &AgentId) -> bool {
         self.agent.as_ref().is_none_or(|wanted| wanted == agent)
     }
@@ -115,7 +113,6 @@ impl Curve {
 // === impl CurveLine ===
 
 impl CurveLine {
-    /// Keeps the newest points.
     fn new(name: String, mut points: Vec<CurvePoint>) -> Self {
         points.drain(..points.len().saturating_sub(MOST_POINTS));
         Self { name, points }

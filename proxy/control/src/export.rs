@@ -34,7 +34,6 @@ pub(crate) fn pieces(log: TurnLog, note: fn(&str)) -> impl Stream<Item = io::Res
     stream::select(pieces, export)
 }
 
-/// Returns the warning about turns that cannot be read from the log.
 fn missing(exported: &Exported) -> Option<String> {
     let ids = exported.unreadable.iter().map(ToString::to_string);
     let ids: Vec<String> = ids.collect();

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 /// The number of turns that are read at a time, so that new turns do not wait long.
 const PAGE: usize = 100;
-/// The most broken prompts that a report shows.
 const SHOWN_BREAKS: usize = 20;
 
 /// Consecutive days in UTC, including the first and the last.
@@ -72,25 +71,19 @@ pub struct UpstreamDay {
     pub errors: BTreeMap<String, u64>,
 }
 
-/// The log's counts of a period.
 #[derive(Debug)]
 pub(crate) struct CountedDays(Vec<DayStatistics>);
 
-/// The figures from the turns of a period that still exist.
 #[derive(Debug, Default)]
 pub(crate) struct ExistingTurns {
     pub(crate) n: u64,
     pub(crate) sessions: BTreeSet<u64>,
-    /// Verdicts with a hint of what would have been better.
     pub(crate) n_hinted: u64,
     /// Complete replies whose upstream reported no token counts.
     pub(crate) n_uncounted: u64,
-    /// Turns from which nothing is learned, by reason.
     pub(crate) unused: BTreeMap<String, u64>,
     pub(crate) upstreams: BTreeMap<String, UpstreamDay>,
-    /// The number of turns that got each skill.
     pub(crate) skills: BTreeMap<String, u64>,
-    /// The newest turns whose prompts broke, the newest first.
     pub(crate) broken: Vec<TurnId>,
 }
 
@@ -159,13 +152,11 @@ impl Period {
         }
     }
 
-    /// Returns its days in order.
     pub(crate) fn days(self) -> impl Iterator<Item = Date> {
         let days = self.first.series(1.day());
         days.take_while(move |day| *day <= self.last)
     }
 
-    /// Returns whether a time in Unix milliseconds is in the period.
     pub(crate) fn has(self, at_ms: u64) -> bool {
         (self.first..=self.last).contains(&date_of(at_ms))
     }
@@ -250,7 +241,6 @@ pub fn broken_line(broken: &BrokenPrompt) -> String {
 // === impl CountedDays ===
 
 impl CountedDays {
-    /// Reads the counts of one agent, or of all agents.
     pub(crate) async fn read(
         log: &TurnLog,
         period: Period,
@@ -263,7 +253,6 @@ impl CountedDays {
         Ok(Self(counted))
     }
 
-    /// Returns the counts of each day that has any.
     pub(crate) fn by_day(&self) -> BTreeMap<Date, DailyCounts> {
         let mut days = BTreeMap::new();
         for DayStatistics { day, counts, .. } in &self.0 {
@@ -279,7 +268,6 @@ impl CountedDays {
         sum
     }
 
-    /// Returns the number of turns of each agent that has any.
     pub(crate) fn turns_by_agent(&self) -> BTreeMap<String, u64> {
         let mut agents = BTreeMap::new();
         for DayStatistics { agent, counts, .. } in &self.0 {
@@ -339,7 +327,6 @@ impl ExistingTurns {
     }
 }
 
-/// Returns what failed in a reply.
 fn failure(end: StreamEnd) -> Option<String> {
     Some(match end {
         StreamEnd::Complete => return None,

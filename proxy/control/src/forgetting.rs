@@ -29,7 +29,6 @@ const LESSON_HEADINGS: [&str; 3] = ["## Active Skills", "## Standing wishes", ME
 
 /// Folders in the library's folder: agents, and in these people and skills.
 const LESSON_DEPTH: usize = 3;
-/// The largest note that is read.
 const MAX_NOTE: u64 = 64 << 20;
 
 /// One deletion at a time, because all have one note.
@@ -61,7 +60,6 @@ pub struct Forgotten {
     pub adapters: Vec<String>,
 }
 
-/// What a deletion deletes, as its note has it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ForgetNote {
     sessions: BTreeSet<(AgentId, SessionId)>,
@@ -71,7 +69,6 @@ struct ForgetNote {
     n_made: usize,
 }
 
-/// Something that was learned from sessions. Their turns may be gone already.
 struct LearnedItem {
     agent: AgentId,
     sessions: Vec<SessionId>,
@@ -79,7 +76,6 @@ struct LearnedItem {
     words: Vec<String>,
 }
 
-/// The number of steps of a deletion.
 const STEPS: usize = 4;
 
 // === impl ForgetNote ===
@@ -247,7 +243,6 @@ async fn finish(
     Ok(forgotten)
 }
 
-/// Masks the words of deleted lessons in the prompts of all sessions.
 async fn mask(log: &TurnLog, words: &BTreeMap<AgentId, Vec<String>>) -> anyhow::Result<()> {
     for (agent, session) in log.ended(0..u64::MAX).await? {
         if let Some(words) = words.get(&agent).cloned() {
@@ -258,7 +253,6 @@ async fn mask(log: &TurnLog, words: &BTreeMap<AgentId, Vec<String>>) -> anyhow::
     Ok(())
 }
 
-/// Takes back what was learned from some sessions. Returns the number of these lessons.
 fn forget_lessons(kept: &KeptLessons, home: &Home, note: &ForgetNote) -> anyhow::Result<usize> {
     let is_gone = |agent: &AgentId, session: &SessionId| note.has(agent, session);
     let KeptLessons { library, memory } = kept;
@@ -279,7 +273,6 @@ fn delete_old_reports(home: &Home) -> std::io::Result<()> {
     if_there(fs::remove_dir_all(home.reports())).map(Option::unwrap_or_default)
 }
 
-/// Returns everything that was learned from sessions and is not forgotten yet.
 fn learned(kept: &KeptLessons, agents: Vec<AgentId>) -> anyhow::Result<Vec<LearnedItem>> {
     let KeptLessons { library, memory } = kept;
     let mut found = Vec::new();
@@ -334,7 +327,6 @@ fn without(text: &str, words: &[String]) -> Option<String> {
     Some(words.fold(first, |text, it| text.replace(it, "[forgotten]")))
 }
 
-/// Returns the adapters of the steps with turns of these sessions.
 async fn trained_on(
     log: &TurnLog,
     sessions: &BTreeSet<(AgentId, SessionId)>,

@@ -260,7 +260,6 @@ pub struct RunFile {
 // === impl RunFile ===
 
 impl RunFile {
-    /// Reads the file; returns `None` if there is none.
     fn load(path: &Path) -> io::Result<Option<Self>> {
         let Some(bytes) = if_there(fs::read(path))? else {
             return Ok(None);

@@ -36,7 +36,6 @@ use crate::{
     token_budget::TokenBudget,
 };
 
-/// How long a trainer that was started for one command may take to end.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// A home with the parts that operations work on.
@@ -176,7 +175,6 @@ pub enum LogOpening {
     Unmoved,
 }
 
-/// Parts that are opened when an operation first needs them.
 #[derive(Debug)]
 struct OpenedFiles {
     opener: Arc<dyn OpenParts>,
@@ -187,7 +185,6 @@ struct OpenedFiles {
     learner: OnceCell<IdleLearner>,
 }
 
-/// A log, with the home that nobody else may have meanwhile.
 #[derive(Debug)]
 struct LockedLog {
     log: TurnLog,

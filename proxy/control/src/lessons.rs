@@ -172,7 +172,6 @@ pub(crate) fn skills(
     Ok(skills.iter().map(view).collect())
 }
 
-/// Changes what is in force.
 pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<LessonChanged> {
     Ok(match change {
         WishChange::Add {
@@ -216,7 +215,6 @@ pub(crate) fn apply(library: &Library, change: WishChange) -> anyhow::Result<Les
     })
 }
 
-/// Does with a skill that a model wrote what was asked.
 pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<LessonChanged> {
     Ok(match change {
         SkillChange::Accept { which } => {
@@ -242,7 +240,6 @@ pub(crate) fn settle(library: &Library, change: SkillChange) -> anyhow::Result<L
     })
 }
 
-/// Counts a lesson that came into force in today's statistics.
 pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError> {
     let lesson = DailyCounts {
         lessons: 1,
@@ -251,7 +248,6 @@ pub(crate) async fn count(log: &TurnLog, agent: &AgentId) -> Result<(), LogError
     log.count(agent, now_ms(), lesson).await
 }
 
-/// Returns the outcome for a skill that was taken back.
 fn reverted(Proposal { name, former, .. }: &Proposal) -> String {
     match former {
         Some(_) => format!("{name} is as it was before, from the next session on"),
@@ -303,7 +299,6 @@ fn no_such(library: &Library, holder: Holder<'_>, wish: &str) -> String {
 }
 
 impl From<String> for LessonChanged {
-    /// No lesson came into force.
     fn from(told: String) -> Self {
         Self {
             told,

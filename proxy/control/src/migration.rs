@@ -29,12 +29,10 @@ pub use self::{
     report::{MigratedKind, MigrationItem, MigrationOutcome, MigrationReport},
 };
 
-/// Keys that are not taken, each with the reason.
 const WITHOUT: [(&str, &str); 1] = [(
     "skills.dir",
     "the skills themselves are copied into the new home",
 )];
-/// The history of the skills that a model wrote.
 const HISTORY: &str = "skills/evolution_history.jsonl";
 /// Entries of an old home that have a migration of their own.
 const TAKEN: [&str; 4] = ["config.yaml", "auth-profiles.json", "skills", "adapters"];
@@ -72,7 +70,6 @@ pub fn migrate(
     pass(false)
 }
 
-/// Writes the settings that have an effect here into the new file.
 fn take_settings(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
     let (from, to) = (old.dir.join("config.yaml"), home.config());
     if !from.exists() {
@@ -97,7 +94,6 @@ fn take_settings(old: &OldHome, home: &Home, report: &mut MigrationReport) -> an
     Ok(())
 }
 
-/// Copies the keys and tokens of providers.
 fn take_keys(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
     let load = |path: &Path| {
         Profiles::load(path).with_context(|| format!("cannot read {}", path.display()))
@@ -126,7 +122,6 @@ fn take_keys(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow
     Ok(())
 }
 
-/// Notes every file that no other part of the migration has dealt with.
 fn note_others(old: &OldHome, report: &mut MigrationReport) -> anyhow::Result<()> {
     let mut names =
         entry_names(&old.dir).with_context(|| format!("cannot read {}", old.dir.display()))?;

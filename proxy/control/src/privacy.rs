@@ -80,7 +80,6 @@ pub fn load(home: &Home) -> anyhow::Result<Privacy> {
     })
 }
 
-/// Returns which agents are only relayed, from the home.
 pub(crate) fn load_off(home: &Home) -> anyhow::Result<RelayOnly> {
     let path = home.off();
     let Some(text) = read(&path)? else {
@@ -89,7 +88,6 @@ pub(crate) fn load_off(home: &Home) -> anyhow::Result<RelayOnly> {
     serde_json::from_str(&text).with_context(|| format!("{} does not read back", path.display()))
 }
 
-/// Writes which agents are only relayed.
 pub(crate) fn save_off(home: &Home, off: &RelayOnly) -> io::Result<()> {
     let path = home.off();
     if off.is_anybody() {

@@ -166,7 +166,6 @@ pub fn report<'a>(
     })
 }
 
-/// Returns the outcome of a step, or `None` if the step has not ended.
 fn ended(step: Step) -> Option<StepTold> {
     let (adapter, tested, declined) = match step.outcome? {
         StepOutcome::Trained { adapter, gate, .. } => (Some(adapter), gate.is_some(), None),
@@ -184,7 +183,6 @@ fn ended(step: Step) -> Option<StepTold> {
     })
 }
 
-/// Returns all lessons, and all proposals. They are files.
 async fn journals(library: &Library) -> anyhow::Result<(Vec<Lesson>, Vec<Proposal>)> {
     let library = library.clone();
     let read = move || anyhow::Ok((library.journal()?, library.proposals()?));

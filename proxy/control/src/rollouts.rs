@@ -11,7 +11,6 @@ pub use self::turn::RolloutBase;
 mod line;
 mod turn;
 
-/// The number of faulty lines that an error lists.
 const TOLD: usize = 20;
 
 /// The rollouts of one file.
@@ -101,7 +100,6 @@ impl RolloutImport {
     }
 }
 
-/// The faulty lines, one on each line.
 fn refused_text(refused: &[(u32, String)]) -> String {
     let mut told = String::new();
     for (number, why) in refused.iter().take(TOLD) {

@@ -8,7 +8,6 @@ use tracing::warn;
 
 use crate::home::Home;
 
-/// More of a state file is not read.
 const MAX_STATE: u64 = 1 << 20;
 
 /// What an earlier process knew; a file that says nothing is written anew.

@@ -43,7 +43,6 @@ use crate::{
     rollouts::RolloutImport,
 };
 
-/// What every handler knows.
 #[derive(Clone)]
 struct Control {
     instance: Arc<Instance>,
@@ -75,7 +74,6 @@ pub fn operation_paths() -> Vec<&'static str> {
     routes().paths
 }
 
-/// Every operation that a command can ask for.
 fn routes() -> OperationRoutes {
     OperationRoutes::default()
         .route::<GetStatus>()
@@ -123,10 +121,8 @@ fn routes() -> OperationRoutes {
 /// once.
 type Answer = fn(Control, Bytes) -> BoxFuture<'static, Response>;
 
-/// The longest request for a streamed operation in bytes.
 const STREAMED_MAX_BODY: usize = 2 << 20;
 
-/// The routes of operations, and their paths.
 #[derive(Default)]
 struct OperationRoutes {
     router: Router<Control>,

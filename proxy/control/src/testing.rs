@@ -3,7 +3,6 @@
 use metaclaw_chat::{AgentId, Message};
 use metaclaw_turns::{NewMessage, NewTurn, Served, TurnMeta};
 
-/// A turn of an agent that ended whole at a time.
 pub(crate) fn turn(agent: &AgentId, session: &str, ended_ms: u64) -> NewTurn {
     let messages = NewMessage::all(agent, &[Message::user(session)]).unwrap();
     NewTurn {

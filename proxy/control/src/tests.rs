@@ -34,7 +34,6 @@ use crate::{
 
 const TOKEN: &str = "token of the run file";
 
-/// The files of a home whose settings are the defaults.
 #[derive(Debug)]
 struct DefaultFiles(Home);
 
@@ -68,7 +67,6 @@ fn files(home: &Home) -> Arc<Instance> {
     Arc::new(instance)
 }
 
-/// A home with one turn in its log.
 async fn home(dir: &tempfile::TempDir) -> Home {
     let home = Home::at(dir.path().join("home"));
     home.create().unwrap();
@@ -95,7 +93,6 @@ fn client(control: std::net::SocketAddr, token: &str) -> ControlClient {
     ControlClient::new(run).unwrap()
 }
 
-/// Runs `test` while the operations on `instance` are offered over HTTP.
 async fn served<T>(
     instance: &Arc<Instance>,
     test: impl AsyncFnOnce(std::net::SocketAddr) -> T,

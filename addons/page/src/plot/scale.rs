@@ -4,7 +4,6 @@ use metaclaw_control::curves::{Curve, CurveAxis, CurvePoint, CurveUnit};
 
 use super::words::{day_label, value_label};
 
-/// About how many parts the ticks divide an axis into.
 const PARTS: f64 = 4.0;
 /// The most ticks of an axis, also where numbers are so large that a step does not change them.
 const MOST_TICKS: u32 = 12;
@@ -18,7 +17,6 @@ pub(super) struct AxisRange {
     pub(super) ticks: Vec<AxisTick>,
 }
 
-/// A labelled position.
 #[derive(Debug, PartialEq)]
 pub(super) struct AxisTick {
     pub(super) at: f64,
@@ -28,7 +26,6 @@ pub(super) struct AxisTick {
 // === impl AxisRange ===
 
 impl AxisRange {
-    /// Returns where a position is, from 0 at the low end to 1 at the high end.
     pub(super) fn share(&self, at: f64) -> f64 {
         // Halves, because the difference of two large numbers may be infinite.
         let span = self.high / 2.0 - self.low / 2.0;

@@ -11,7 +11,6 @@ struct TableColumn {
     cell: fn(&Curve, &CurveLine, &CurvePoint) -> Option<String>,
 }
 
-/// Returns the table, folded.
 pub(super) fn table(curve: &Curve) -> Markup {
     let lines = curve.lines.iter();
     let rows = lines.flat_map(|line| line.points.iter().map(move |point| (line, point)));

@@ -23,7 +23,6 @@ pub(super) fn unit(unit: CurveUnit) -> &'static str {
     }
 }
 
-/// Returns what stands below a drawing.
 pub(super) fn caption(of_values: CurveUnit, axis: CurveAxis) -> String {
     let by = match axis {
         CurveAxis::Days => "by day",
@@ -92,7 +91,6 @@ pub(super) fn value_label(unit: CurveUnit, value: f64, step: f64) -> String {
     }
 }
 
-/// Returns 1500 as `1.5k`.
 fn thousands(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| value >= *size) {
@@ -119,7 +117,6 @@ pub(super) fn position_named(axis: CurveAxis, at: u64) -> String {
     }
 }
 
-/// Returns a short label of a day: `22 Nov`.
 pub(super) fn day_label(at_ms: u64) -> String {
     day(at_ms, "%-d %b")
 }

@@ -20,7 +20,6 @@ use crate::{
     state::PageState,
 };
 
-/// The owner's last questions that are offered.
 const OFFERED: usize = 5;
 
 #[derive(Debug, Deserialize)]

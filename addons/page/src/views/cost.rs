@@ -60,7 +60,6 @@ fn today(spend: Option<&Spend>, cloud: Option<&CloudSpend>) -> Markup {
     }
 }
 
-/// How much of a limit is used.
 fn meter(used: u64, limit: u64) -> Markup {
     html! {
         meter.budget aria-label="Learning's tokens of today that are used" min="0" max=(limit.max(1)) value=(used.min(limit)) { (number(used)) " of " (number(limit)) }

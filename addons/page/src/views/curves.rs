@@ -18,7 +18,6 @@ use crate::{
 /// The periods to choose from, in days; the first is shown at first.
 const PERIODS: [u32; 4] = [14, 30, 90, CurvesWanted::MAX_DAYS];
 
-/// What the address asks for.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct CurvesQuery {
     agent: Option<AgentId>,
@@ -56,7 +55,6 @@ fn figures(curves: &[Curve], axis: CurveAxis) -> Markup {
     html! { div.curves { @for curve in curves.iter().filter(|it| it.axis == axis) { (figure(curve)) } } }
 }
 
-/// Links to other periods, and to other agents where there are several.
 fn choices(wanted: &CurvesWanted, agents: &[AgentId]) -> Markup {
     let agent = wanted.agent.as_ref();
     html! {

@@ -40,7 +40,6 @@ pub(crate) async fn show(
     Ok(frame.page("Health", Section::Health, &body))
 }
 
-/// What is wrong, in sentences.
 fn problems(status: &ProcessStatus) -> Markup {
     let found = complaints(status);
     html! {
@@ -178,7 +177,6 @@ fn upstreams(status: &ProcessStatus, now_ms: u64) -> Markup {
     }
 }
 
-/// How far turns came on their way to the weights.
 fn way(status: &ProcessStatus) -> Markup {
     let funnel = &status.funnel;
     let stages = [

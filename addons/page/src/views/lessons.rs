@@ -19,7 +19,6 @@ use crate::{
     state::PageState,
 };
 
-/// Lessons of the journal that are shown, the newest.
 const JOURNAL: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +26,6 @@ pub(crate) struct AgentQuery {
     pub(crate) agent: Option<AgentId>,
 }
 
-/// Everything that an agent has learned in words.
 struct LessonsPage<'a> {
     agent: &'a AgentId,
     wishes: &'a LessonsView,
@@ -74,7 +72,6 @@ pub(crate) async fn show(
     Ok(frame.page("Lessons", Section::Lessons, &body))
 }
 
-/// Links to the same view of each agent, where there are several.
 pub(crate) fn agent_tabs(address: &str, agents: &[AgentId], current: &AgentId) -> Markup {
     html! {
         @if agents.len() > 1 {
@@ -154,7 +151,6 @@ impl LessonsPage<'_> {
         }
     }
 
-    /// The lesson of the journal that a wish in force came from.
     fn lesson(&self, wish: &str) -> Option<&Lesson> {
         let mut lessons = self.wishes.lessons.iter().rev();
         lessons.find(|it| it.wish == wish && it.state == LessonState::InForce)
@@ -221,7 +217,6 @@ impl LessonsPage<'_> {
         }
     }
 
-    /// Skills that were in a prompt, with what they did; then the others.
     fn skills(&self) -> Markup {
         if self.skills.is_empty() {
             let next = html! { "MetaClaw writes one when similar turns go wrong, or you put a SKILL.md into its folder." };
@@ -253,7 +248,6 @@ impl LessonsPage<'_> {
         html! { a href={ "/ui/skill?agent=" (encoded(self.agent.as_str())) "&name=" (encoded(name)) } { (name) } }
     }
 
-    /// Skills that a model wrote and that were decided on.
     fn settled(&self) -> Markup {
         let settled: Vec<&Proposal> = self
             .proposals
@@ -309,7 +303,6 @@ impl LessonsPage<'_> {
     }
 }
 
-/// What became of a skill that a model wrote.
 fn decided(state: ProposalState) -> &'static str {
     match state {
         ProposalState::Waiting => "waits for you",
@@ -322,7 +315,6 @@ fn decided(state: ProposalState) -> &'static str {
     }
 }
 
-/// A lesson in a list: its words, what became of it, and how to take it back.
 pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let state = match &lesson.state {
         LessonState::InForce => "in force",
@@ -350,7 +342,6 @@ pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     }
 }
 
-/// Where a lesson comes from.
 fn source(lesson: &Lesson, now_ms: u64) -> Markup {
     html! {
         @match lesson.origin.turn {
@@ -374,7 +365,6 @@ fn undo(lesson: &Lesson, here: &str) -> Markup {
     html! { (form) }
 }
 
-/// A wish that waits for the owner's decision.
 pub(crate) fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let LessonState::Review { why } = &lesson.state else {
         return html! {};
@@ -406,7 +396,6 @@ pub(crate) fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup
     }
 }
 
-/// A skill that a model wrote and that waits for the owner's decision.
 pub(crate) fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
     let n = proposal.n.to_string();
     let (accept, reject) = (
@@ -437,7 +426,6 @@ pub(crate) fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Mar
     }
 }
 
-/// The turns that a skill was written from.
 pub(crate) fn evidence(proposal: &Proposal, now_ms: u64) -> Markup {
     let source = &proposal.source;
     let n = u64::try_from(source.turns.len()).unwrap_or(u64::MAX);

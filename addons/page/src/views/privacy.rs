@@ -25,12 +25,9 @@ use crate::{
     state::PageState,
 };
 
-/// Days that the sums are of, today among them.
 const DAYS: u32 = 14;
-/// Requests that are listed one by one.
 const LISTED: usize = 30;
 
-/// How far back "forget" may go, in hours, and in words.
 struct Reach {
     hours: &'static str,
     words: &'static str,
@@ -76,7 +73,6 @@ pub(crate) async fn show(
     Ok(frame.page("What left?", Section::Privacy, &body))
 }
 
-/// Where texts may go by the settings.
 fn leaves(status: Option<&ProcessStatus>) -> Markup {
     let Some(status) = status else {
         return html! { p.notice { "Where texts may go is not known now. " a href="/ui/health" { "Health" } } };
@@ -92,7 +88,6 @@ fn leaves(status: Option<&ProcessStatus>) -> Markup {
     }
 }
 
-/// One kind of text, and where it may go.
 struct EgressPlace {
     what: String,
     place: String,
@@ -131,7 +126,6 @@ fn is_local(trainer: &TrainerStatus) -> bool {
     }
 }
 
-/// What was sent to each upstream.
 fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
     let is_here = status
         .and_then(|it| it.trainer.as_ref())
@@ -157,7 +151,6 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
     }
 }
 
-/// The last requests, each with its receiver.
 fn requests(turns: &[TurnSummary]) -> Markup {
     let now_ms = now_ms();
     html! {
@@ -219,7 +212,6 @@ fn switches(status: Option<&ProcessStatus>, agents: &[AgentId], here: &str) -> M
     }
 }
 
-/// Deletes what was said lately.
 fn forget(here: &str) -> Markup {
     html! {
         section aria-labelledby="forget-title" {

@@ -15,9 +15,7 @@ use crate::{
     state::PageState,
 };
 
-/// Turns that are grouped into conversations on one page.
 const LOOKED_AT: usize = 300;
-/// Turns of one conversation that are shown.
 const OF_ONE: usize = 500;
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,7 +29,6 @@ pub(crate) struct SessionQuery {
     session: SessionId,
 }
 
-/// The turns of one conversation, the newest first.
 struct SessionTurns<'a> {
     agent: &'a AgentId,
     session: &'a SessionId,
@@ -72,7 +69,6 @@ fn rows(turns: &[TurnSummary]) -> Markup {
     }
 }
 
-/// Turns by conversation, the one that was last spoken in first.
 fn conversations(turns: &[TurnSummary]) -> Vec<SessionTurns<'_>> {
     let mut all: Vec<SessionTurns<'_>> = Vec::new();
     for turn in turns {
@@ -116,7 +112,6 @@ fn row(it: &SessionTurns<'_>, now_ms: u64) -> Markup {
     }
 }
 
-/// The address of one conversation.
 pub(crate) fn address(agent: &AgentId, session: &SessionId) -> String {
     format!(
         "/ui/session?agent={}&session={}",

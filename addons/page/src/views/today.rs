@@ -23,10 +23,8 @@ use crate::{
     state::PageState,
 };
 
-/// Turns and lessons that are shown.
 const SHOWN: usize = 6;
 
-/// What the first view shows.
 struct TodayView<'a> {
     status: Option<&'a ProcessStatus>,
     lessons: &'a [Lesson],
@@ -86,7 +84,6 @@ impl TodayView<'_> {
         }
     }
 
-    /// What serves and learns, in two lines, and the switch.
     fn standing(&self) -> Markup {
         let Some(status) = self.status else {
             return html! { p.notice { "MetaClaw does not say how it is. " a href="/ui/health" { "Health" } } };
@@ -162,7 +159,6 @@ impl TodayView<'_> {
     }
 }
 
-/// The four questions that bring people here.
 fn questions() -> Markup {
     html! {
         nav.questions aria-label="Questions" {

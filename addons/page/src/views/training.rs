@@ -22,7 +22,6 @@ use crate::{
     state::{LongTask, PageState, TaskProgress},
 };
 
-/// Steps that are shown, the newest.
 const SHOWN: usize = 50;
 
 pub(crate) async fn show(
@@ -55,7 +54,6 @@ pub(crate) async fn show(
     Ok(frame.page("Training", Section::Training, &body))
 }
 
-/// What was asked for here and takes long.
 pub(crate) fn long_tasks(tasks: &[LongTask], now_ms: u64) -> Markup {
     html! {
         @for task in tasks {
@@ -85,7 +83,6 @@ fn now(learner: Option<&LearnerStatus>, here: &str, now_ms: u64) -> Markup {
     }
 }
 
-/// What the training task does, as a sentence.
 fn doing(phase: &Phase, now_ms: u64) -> String {
     let since = |ms: u64| distance(now_ms.saturating_sub(ms));
     let until = |ms: u64| distance(ms.saturating_sub(now_ms));
@@ -206,7 +203,6 @@ fn adapter(it: &AdapterDetail, here: &str, now_ms: u64) -> Markup {
     }
 }
 
-/// The adapters that it comes from, the nearest first.
 fn lineage(it: &AdapterDetail) -> Markup {
     html! {
         @if it.ancestors.is_empty() {
@@ -232,7 +228,6 @@ fn made(says: &ManifestView) -> Markup {
     }
 }
 
-/// Each test of the gate with its number and limit.
 fn gate_results(gate: &Value, id: &str) -> Markup {
     let Ok(report) = serde_json::from_value::<GateReport>(gate.clone()) else {
         return html! { p.soft { "The results of its tests are of another version." } };

@@ -19,12 +19,10 @@ use crate::{
     state::PageState,
 };
 
-/// Turns of the same session among which the one that followed is searched.
 const OF_SESSION: usize = 500;
 /// The turn that followed is among so many next ones; side turns may lie between.
 const NEXT: usize = 6;
 
-/// How much of a turn is shown.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct TurnQuery {
     /// Whether the whole request is shown, which may be long.
@@ -166,7 +164,6 @@ fn judge(by: JudgedBy) -> &'static str {
     }
 }
 
-/// What came after the reply.
 fn evidence(next: &Turn) -> Markup {
     let messages = &next.request.messages;
     html! {
@@ -204,7 +201,6 @@ fn message(messages: &[Message], at: usize) -> Markup {
     }
 }
 
-/// The owner's own verdict.
 fn rating(turn: &Turn, here: &str) -> Markup {
     let id = turn.id.to_string();
     let options = [
@@ -232,7 +228,6 @@ fn rating(turn: &Turn, here: &str) -> Markup {
     }
 }
 
-/// What was added to the request.
 fn prompt(turn: &Turn) -> Markup {
     let served = &turn.served;
     let added = [&served.system_block, &served.user_line];
@@ -296,7 +291,6 @@ fn fate(turn: &Turn) -> Markup {
     }
 }
 
-/// The whole request, for those who ask for it.
 fn request(turn: &Turn, is_whole: bool) -> Markup {
     let messages = &turn.request.messages;
     let n = u64::try_from(messages.len()).unwrap_or(u64::MAX);

@@ -15,10 +15,8 @@ use crate::{
     state::PageState,
 };
 
-/// Turns on one page.
 const PAGE: usize = 40;
 
-/// Which turns are listed.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct ListQuery {
     agent: Option<AgentId>,

@@ -22,7 +22,6 @@ use crate::{address::HttpAddress, sandbox::SandboxChoice, tracks::Track};
 /// The most letters of an unknown key that may differ from a known one: a third.
 const LETTERS_PER_ERROR: usize = 3;
 
-/// The entries of a file that were not read yet.
 pub(super) struct FileEntries {
     path: PathBuf,
     entries: BTreeMap<String, Spanned<Value>>,
@@ -129,7 +128,6 @@ impl FileEntries {
         Ok(file)
     }
 
-    /// The one program that the file names, if it names one.
     fn program(
         &mut self,
         verifiers: Option<&str>,
@@ -227,7 +225,6 @@ impl FileEntries {
         self.checked(key, move |it: &T| allowed.contains(it))
     }
 
-    /// Takes a text that has a type of its own.
     fn parsed<T: FromStr>(&mut self, key: &'static str) -> Result<Option<T>, RolloutFileError> {
         let text = self.checked(key, |text: &String| text.parse::<T>().is_ok())?;
         Ok(text.and_then(|text| text.parse().ok()))
@@ -240,7 +237,6 @@ impl FileEntries {
         self.checked(key, |_| true)
     }
 
-    /// Takes the value of a key, if it is there, has the right type and is allowed.
     fn checked<T: DeserializeOwned>(
         &mut self,
         key: &'static str,
@@ -284,13 +280,11 @@ impl FileEntries {
     }
 }
 
-/// What a key allows, in words that end an error message.
 fn allowed(key: &str) -> &'static str {
     let known = KEYS.iter().find(|(name, _)| *name == key);
     known.map_or("", |(_, allowed)| allowed)
 }
 
-/// The question whether the most similar key was meant, or the list of all keys.
 fn nearest(given: &str) -> String {
     let distance = |name: &str| strsim::damerau_levenshtein(name, given);
     let best = KEYS.iter().map(|(name, _)| (distance(name), name)).min();

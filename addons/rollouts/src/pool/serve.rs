@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::EnvironmentHealth;
 use crate::program::{LocalProgram, ProgramJob};
 
-/// The largest task in bytes.
 const MAX_JOB: usize = 32 << 20;
 /// How long an episode waits for a slot. The slot of a runner that hung up is free a moment later.
 const SLOT_WAIT: Duration = Duration::from_secs(5);
@@ -133,7 +132,6 @@ async fn healthz(State(state): State<Arc<ServeState>>) -> Json<EnvironmentHealth
     })
 }
 
-/// Runs one episode. A runner that hangs up ends it.
 async fn run(State(state): State<Arc<ServeState>>, Json(job): Json<ProgramJob>) -> Response {
     let Ok(Ok(_slot)) = timeout(SLOT_WAIT, state.slots.acquire()).await else {
         let why = format!("{} episodes run already, which is at_once", state.at_once);

@@ -10,7 +10,6 @@ fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Takes all slots that are free.
 fn free(pool: &EnvironmentPool) -> Vec<PoolSlot<'_>> {
     std::iter::from_fn(|| pool.take().now_or_never()?.ok()).collect()
 }

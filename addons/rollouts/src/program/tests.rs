@@ -21,7 +21,6 @@ impl ProgramFolder {
         }
     }
 
-    /// Waits until the program has made a file.
     async fn has(&self, name: &str) {
         while !self.path(name).exists() {
             sleep(Duration::from_millis(5)).await;

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{episode::TaskRunError, file::RewardSource, program::ProgramJob};
 
-/// The most bytes of a task that are shown.
 const TASK_SHOWN: usize = 400;
 
 /// What a run would do, in lines. Nothing is opened and no program is started.

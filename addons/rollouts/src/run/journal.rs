@@ -18,7 +18,6 @@ use crate::{
     report::{EpisodeFunnel, Measurement},
 };
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum JournalEvent {
@@ -43,7 +42,6 @@ pub(crate) enum JournalEvent {
     Measured(Measurement),
 }
 
-/// Which episode of a run it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct EpisodePlace {
     /// The name of the group or of the measurement.
@@ -55,7 +53,6 @@ pub(crate) struct EpisodePlace {
     pub held_out: bool,
 }
 
-/// What the lines of a journal say.
 #[derive(Debug, Default)]
 pub(crate) struct RunHistory {
     pub plan: Option<String>,
@@ -63,13 +60,11 @@ pub(crate) struct RunHistory {
     /// The rollouts that were opened, in order, with the episodes that they are of.
     pub opened: Vec<(String, EpisodePlace)>,
     pub closed: HashMap<String, EpisodeEnd>,
-    /// The number of rollouts that an earlier process opened.
     n_earlier: usize,
     pub steps: Vec<StepLine>,
     pub measured: Vec<Measurement>,
 }
 
-/// A step that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StepLine {
     pub n: u64,
@@ -88,7 +83,6 @@ pub(crate) struct RunJournal {
     pub history: RunHistory,
 }
 
-/// Whether the rewards of a group differ: the outcomes, or those of the steps.
 pub(crate) fn differs<'a>(ends: impl Iterator<Item = &'a EpisodeEnd>) -> bool {
     let mut rewards = ends.filter_map(|end| match end {
         EpisodeEnd::Scored(reward) => Some(reward),
@@ -101,7 +95,6 @@ pub(crate) fn differs<'a>(ends: impl Iterator<Item = &'a EpisodeEnd>) -> bool {
 // === impl RunJournal ===
 
 impl RunJournal {
-    /// Opens the journal of a run. `runs` is the folder of all runs.
     pub(crate) fn open(runs: &Path, name: String) -> Result<Self, TaskRunError> {
         let folder = runs.join(&name);
         let path = folder.join("journal.jsonl");
@@ -134,7 +127,6 @@ impl RunJournal {
         })
     }
 
-    /// Writes a line, and adds its event to the history.
     pub(crate) fn write(&mut self, event: JournalEvent) -> Result<(), TaskRunError> {
         let mut line = serde_json::to_vec(&event).unwrap_or_default();
         line.push(b'\n');
@@ -174,7 +166,6 @@ impl RunHistory {
         }
     }
 
-    /// The rollouts that were opened and never closed.
     pub(crate) fn open(&self) -> Vec<String> {
         let open = self.opened.iter().map(|(rollout, _)| rollout);
         open.filter(|rollout| !self.closed.contains_key(*rollout))
@@ -182,7 +173,6 @@ impl RunHistory {
             .collect()
     }
 
-    /// How far the episodes of training got.
     pub(crate) fn funnel(&self) -> EpisodeFunnel {
         let mut groups: BTreeMap<&str, Vec<&EpisodeEnd>> = BTreeMap::new();
         for (rollout, place) in self.opened.iter().filter(|(_, place)| !place.held_out) {
@@ -208,7 +198,6 @@ impl RunHistory {
         funnel
     }
 
-    /// The step for which a group was run, if it was made.
     fn step_of(&self, group: &str) -> Option<&StepLine> {
         let number: u64 = group.rsplit('/').next()?.parse().ok()?;
         self.steps.iter().find(|step| number < step.n_groups)

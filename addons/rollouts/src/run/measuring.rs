@@ -14,7 +14,6 @@ use crate::{
     task::RolloutTask,
 };
 
-/// Tasks that are run without training.
 #[derive(Debug)]
 pub(super) struct MeasuredTasks<'a> {
     pub(super) tasks: &'a [RolloutTask],
@@ -64,7 +63,6 @@ impl TaskRun<'_> {
         self.write(JournalEvent::Measured(done))
     }
 
-    /// Runs tasks without training. Returns the tally of each task.
     pub(super) async fn tallies(
         &self,
         measured: &MeasuredTasks<'_>,

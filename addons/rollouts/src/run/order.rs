@@ -18,7 +18,6 @@ impl TaskOrder {
         Self { n, seed }
     }
 
-    /// The index of the task of a group. There is at least one task.
     pub(super) fn at(self, group: u64) -> usize {
         let n = self.n as u64;
         let (epoch, place) = (group / n, group % n);
@@ -42,13 +41,11 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How many training steps a run makes.
 pub(super) fn n_steps(file: &RolloutFile, tasks: &RunTasks) -> u64 {
     let once = tasks.train.len().div_ceil(file.tasks_per_step) as u64;
     file.steps.unwrap_or(once)
 }
 
-/// What a run has to keep when it is started again, in words.
 pub(super) fn plan(file: &RolloutFile, tasks: &RunTasks, eval: Option<&EvalSetup>) -> String {
     let mut hash = blake3::Hasher::new();
     let measured = eval.map(|_| tasks.measured());

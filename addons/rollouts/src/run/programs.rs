@@ -17,10 +17,8 @@ use crate::{
     program::LocalProgram,
 };
 
-/// The Python program that runs an environment of `verifiers`.
 pub(super) const VERIFIERS_PROGRAM: &str = include_str!("verifiers_episode.py");
 
-/// The program that a file names. `folder` is where a run's files are.
 pub(super) fn local_program(
     file: &RolloutFile,
     metaclaw: &Path,
@@ -59,7 +57,6 @@ pub(super) fn local_program(
     })
 }
 
-/// Writes the program for environments of `verifiers` to a run's folder.
 pub(super) fn write_verifiers_program(folder: &Path) -> Result<PathBuf, TaskRunError> {
     // A program starts in the folder of its file, so its own path has to be absolute.
     let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());

@@ -21,10 +21,8 @@ use crate::{
 /// How often one episode is run because its place or the model is gone.
 const RERUNS: usize = 3;
 
-/// A run at work.
 pub(super) struct TaskRun<'a> {
     pub(super) runner: EpisodeRunner<'a>,
-    /// Where the run's files are.
     pub(super) folder: PathBuf,
     pub(super) name: String,
     pub(super) journal: RefCell<RunJournal>,
@@ -32,11 +30,9 @@ pub(super) struct TaskRun<'a> {
     pub(super) cancel: CancellationToken,
     /// Why the run ends, if it is not the user's wish.
     pub(super) failure: RefCell<Option<TaskRunError>>,
-    /// What the gate wants now.
     pub(super) wanted: watch::Sender<WantedHeldOut>,
 }
 
-/// One episode that is wanted.
 #[derive(Debug, Clone)]
 pub(super) struct WantedEpisode<'a> {
     pub(super) task: &'a RolloutTask,
@@ -48,7 +44,6 @@ pub(super) struct WantedEpisode<'a> {
 // === impl TaskRun ===
 
 impl TaskRun<'_> {
-    /// Closes the rollouts that an earlier process of this run left open.
     pub(super) async fn fail_open(&self) -> Result<(), TaskRunError> {
         let open = self.journal.borrow().history.open();
         if !open.is_empty() {

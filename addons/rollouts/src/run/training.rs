@@ -20,10 +20,8 @@ use crate::{
     task::RolloutTask,
 };
 
-/// Between two questions whether an adapter is to be tried.
 const WANTED_PAUSE: Duration = Duration::from_secs(1);
 
-/// A group that was run.
 #[derive(Debug)]
 struct EndedGroup {
     tally: TaskTally,
@@ -149,7 +147,6 @@ impl TaskRun<'_> {
         Ok(group)
     }
 
-    /// Makes a training step of groups that were run.
     async fn step(
         &self,
         n: u64,
@@ -213,7 +210,6 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Runs the held-out tasks that the gate asks for, until `done`.
     async fn try_wanted(
         &self,
         n: u64,

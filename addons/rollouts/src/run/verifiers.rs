@@ -91,7 +91,6 @@ def load_environment(name):
 ";
     const TYPES: &str = "def ClientConfig(**_):\n    return None\n";
 
-    /// Runs an episode with this reward. Returns what it wrote, or what it said if it wrote nothing.
     fn written(reward: &str) -> Result<Value, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

@@ -82,7 +82,6 @@ impl Bubblewrap {
         })
     }
 
-    /// Returns the host command that runs `exec` in the sandbox.
     pub(super) fn command(&self, exec: &Exec) -> Command {
         let mut command = self.enter(self.group.as_ref());
         // Set in the sandbox: the kernel counts processes for each user namespace.
@@ -105,7 +104,6 @@ impl Bubblewrap {
         command
     }
 
-    /// Returns the host command that kills every process of the sandbox but the first.
     pub(super) fn killer(&self) -> Command {
         let mut command = self.enter(None);
         command.args(["/bin/bash", "-c", "kill -9 -1"]);
@@ -179,7 +177,6 @@ fn etc() -> Result<TempDir, SandboxError> {
     Ok(folder)
 }
 
-/// `has_folders` says that the folders in memory are there, each in its place.
 fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsString> {
     let mut given = Arguments::default();
     given.words("--unshare-all --uid 1000 --gid 1000 --hostname sandbox --new-session");

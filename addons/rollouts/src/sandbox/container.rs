@@ -68,7 +68,6 @@ impl Container {
         })
     }
 
-    /// Returns the host command that runs `exec` in the container.
     pub(super) fn command(&self, exec: &Exec) -> Command {
         let mut command = Command::new(self.program);
         command.args(["exec", "--interactive", "--workdir", "/work"]);
@@ -84,7 +83,6 @@ impl Container {
         command
     }
 
-    /// Returns the host command that kills every process of the container but the first.
     pub(super) fn killer(&self) -> Command {
         let mut command = Command::new(self.program);
         command.args(["exec", "--user", USER, &self.name]);

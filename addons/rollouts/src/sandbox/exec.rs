@@ -22,7 +22,6 @@ use crate::processes::ProcessGroup;
 const PIPE: usize = 64 << 10;
 /// How long the pipe of a command that ended may stay silent until nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(20);
-/// The most that is kept of the words of the program that enters the sandbox.
 const MAX_COMPLAINT: u64 = 4096;
 
 /// A command for a sandbox.
@@ -59,7 +58,6 @@ pub enum ExecEnd {
     TimedOut,
 }
 
-/// How a command ended, and the complaint of the program that enters the sandbox, if it could not.
 #[derive(Debug)]
 pub(super) struct RawOutcome {
     pub(super) outcome: ExecOutcome,
@@ -156,7 +154,6 @@ impl BoundedOutput {
 
 // === functions ===
 
-/// Runs a host command that enters a sandbox, within the limits of `exec`.
 pub(super) async fn run(mut command: Command, exec: &Exec) -> io::Result<RawOutcome> {
     let stdin = if exec.stdin.is_empty() {
         Stdio::null()

@@ -17,7 +17,6 @@ use crate::processes::ProcessGroup;
 /// What the holder runs as the first process of the sandbox. Nothing inside can signal the first process, and bash
 /// reaps the processes whose parents have ended.
 pub(super) const SCRIPT: &str = "echo ready; while read -r _; do :; done";
-/// How long a holder may take to end after its input has closed.
 const FAREWELL: Duration = Duration::from_secs(5);
 const MAX_WORDS: u64 = 4096;
 

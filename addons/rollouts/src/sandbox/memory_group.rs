@@ -11,7 +11,6 @@ use std::{
 
 use super::settings::SandboxLimits;
 
-/// Where control groups are mounted, in version 2 and in version 1.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
 
 #[derive(Debug)]
@@ -50,7 +49,6 @@ impl MemoryGroup {
         is_limited.then_some(group)
     }
 
-    /// Returns the file to which a process writes its number to join the group.
     pub(super) fn processes(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }

@@ -74,7 +74,6 @@ impl FromStr for SandboxChoice {
 // === impl SandboxLimits ===
 
 impl SandboxLimits {
-    /// Returns the bytes that commands and their files in memory may take together.
     pub(super) fn total_memory(&self) -> u64 {
         MB * (u64::from(self.memory_mb) + 3 * u64::from(self.disk_mb))
     }

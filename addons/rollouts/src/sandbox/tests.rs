@@ -48,7 +48,6 @@ async fn output(sandbox: &Sandbox, script: &str) -> String {
     outcome.text()
 }
 
-/// Returns the processes of this machine whose arguments contain a word.
 fn processes_with(word: &str) -> Vec<String> {
     let folders = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = folders.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok());

@@ -11,7 +11,6 @@ use super::{
     task::{EarlierExchange, EpisodeStart},
 };
 
-/// The most calls of one reply that are carried out.
 const MAX_CALLS: usize = 8;
 
 /// An episode of one track. The track decides what the model sees, which tools it has, and how its work is scored.
@@ -19,16 +18,12 @@ pub(super) trait TrackEpisode<'a>: Sized {
     /// The system prompt, unless the task has its own.
     const SYSTEM: &'static str;
 
-    /// Reads the task, and opens the place where the model works: a sandbox or a session on a screen.
     async fn open(start: &'a EpisodeStart<'a>) -> Result<Self, AgentError>;
 
-    /// Prepares the work place, and returns the content of the first message.
     async fn prepare(&mut self) -> Result<Value, AgentError>;
 
-    /// The tools in OpenAI's form.
     fn tools(&self) -> &[Value];
 
-    /// Notes that the model has replied.
     fn begin_turn(&mut self) {}
 
     /// Carries out a call, and returns the text that the model is shown. A mistake of the model is such a text too.
@@ -47,15 +42,12 @@ pub(super) trait TrackEpisode<'a>: Sized {
         async { Ok(None) }
     }
 
-    /// Returns why the model did not reply.
     fn explain(&self, error: PolicyRequestError) -> AgentError {
         error.into()
     }
 
-    /// Closes the work place, and returns the score of the model's work. `last` is the model's last reply.
     async fn reward(self, last: &str) -> Result<EpisodeScore, AgentError>;
 
-    /// Closes the work place of an episode that failed and has no score.
     async fn close(self) -> Result<(), AgentError>;
 }
 
@@ -77,7 +69,6 @@ pub(super) async fn run<'a, T: TrackEpisode<'a>>(
     }
 }
 
-/// Lets the model reply and the tools answer in turn. Returns the text of the last reply.
 async fn converse<'a, T: TrackEpisode<'a>>(
     track: &mut T,
     start: &EpisodeStart<'_>,

@@ -19,9 +19,7 @@ use super::{
 };
 use crate::http::{fetch, in_words};
 
-/// The address of the example's server.
 const SERVER: &str = "http://127.0.0.1:8931";
-/// How long the server may take for one action.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +32,6 @@ struct GuiTask {
     observation: Observation,
 }
 
-/// How the model sees the screen.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Observation {
@@ -45,15 +42,12 @@ enum Observation {
     Text,
 }
 
-/// An episode on a screen.
 pub(super) struct GuiEpisode {
     http: reqwest::Client,
-    /// The address of the environment server.
     address: String,
     task: GuiTask,
     session: String,
     tools: Vec<Value>,
-    /// The description of the first screen, in words.
     first: String,
     /// Whether the model has not been shown the screen since its last action.
     has_changed: bool,
@@ -91,7 +85,6 @@ impl GuiEpisode {
         }
     }
 
-    /// Returns a request body that names only the session.
     fn session(&self) -> Value {
         json!({ "session": self.session })
     }
@@ -190,7 +183,6 @@ impl<'a> TrackEpisode<'a> for GuiEpisode {
         Ok(self.image().await?.map(|image| json!([image])))
     }
 
-    /// Says what to do about a model that reads only text.
     fn explain(&self, error: PolicyRequestError) -> AgentError {
         match error {
             PolicyRequestError::Refused { status, words, .. }

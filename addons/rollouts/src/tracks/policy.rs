@@ -11,18 +11,14 @@ use crate::http::patiently;
 
 /// How long requests are repeated: a proxy that is restarted answers again within this time.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The bytes of a refusal that are shown: enough for what is allowed instead.
 const MAX_WORDS: usize = 500;
-/// The largest reply in bytes.
 const MAX_REPLY: usize = 16 << 20;
 
-/// A client of the model.
 pub(super) struct PolicyClient<'a> {
     url: String,
     start: &'a EpisodeStart<'a>,
 }
 
-/// A reply of the model.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PolicyReply {
     pub(super) text: String,
@@ -172,7 +168,6 @@ impl PolicyReply {
         }
     }
 
-    /// Returns the message as the conversation repeats it.
     pub(super) fn message(&self) -> Value {
         let mut message = json!({ "role": "assistant", "content": self.text });
         if !self.calls.is_empty() {
@@ -188,7 +183,6 @@ impl PolicyReply {
         message
     }
 
-    /// Adds a message, or a piece of one.
     fn add(&mut self, piece: &Value) {
         self.text
             .push_str(piece["content"].as_str().unwrap_or_default());

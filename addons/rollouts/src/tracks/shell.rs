@@ -18,7 +18,6 @@ use crate::sandbox::{Exec, ExecEnd, ExecOutcome, Sandbox, SandboxFile, SandboxLi
 
 /// A task that is done in a shell.
 pub(super) trait ShellTask: Sized {
-    /// The system prompt, unless the task has its own.
     const SYSTEM: &'static str;
     /// Names of files and folders that are not copied into the check's sandbox, wherever the model made them.
     const NOT_COPIED: &'static [&'static str];
@@ -31,16 +30,13 @@ pub(super) trait ShellTask: Sized {
         &options.sandbox
     }
 
-    /// Creates the files that the model begins with.
     async fn prepare(&self, sandbox: &Sandbox, options: &TaskOptions) -> Result<(), AgentError>;
 
     /// Returns the names of files and folders that the check replaces with its own.
     fn check_names(&self) -> Vec<String>;
 
-    /// Returns all files of the check.
     fn check_files(&self) -> Vec<SandboxFile<'_>>;
 
-    /// Scores the model's files, which were copied into `place`.
     async fn check(
         &self,
         place: &CheckPlace<'_>,
@@ -48,7 +44,6 @@ pub(super) trait ShellTask: Sized {
     ) -> Result<EpisodeScore, AgentError>;
 }
 
-/// An episode in a shell.
 pub(super) struct ShellEpisode<'a, T> {
     start: &'a EpisodeStart<'a>,
     task: T,
@@ -184,7 +179,6 @@ pub(super) async fn set_up(
     Err(AgentError::Setup(words))
 }
 
-/// Runs a command of the model within the task's limits, and returns the text that the model gets.
 pub(super) async fn run(
     sandbox: &Sandbox,
     exec: Exec,
@@ -216,7 +210,6 @@ fn shown(outcome: &ExecOutcome, options: &TaskOptions) -> String {
     }
 }
 
-/// Returns the first code block that is marked as a shell's.
 fn code_block(text: &str) -> Option<&str> {
     let marks = ["```bash\n", "```sh\n", "```shell\n"];
     let places = marks

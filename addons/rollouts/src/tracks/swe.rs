@@ -75,7 +75,6 @@ enum TestNames {
     Text(String),
 }
 
-/// A task with all that it needs.
 pub(super) struct SweTask {
     file: SweFile,
     source: RepositoryTree,
@@ -110,7 +109,6 @@ impl SweTask {
         Ok(())
     }
 
-    /// Runs the tests, and returns whether all of them pass.
     async fn passes(
         &self,
         place: &CheckPlace<'_>,

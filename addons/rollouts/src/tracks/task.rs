@@ -8,7 +8,6 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::settings::AgentSettings;
 use crate::sandbox::SandboxLimits;
 
-/// What an episode begins with.
 pub(super) struct EpisodeStart<'a> {
     pub(super) settings: &'a AgentSettings,
     pub(super) options: TaskOptions,
@@ -43,7 +42,6 @@ pub(super) struct TaskOptions {
     pub(super) sandbox: SandboxLimits,
 }
 
-/// A question and the reply that it should have had.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EarlierExchange {
@@ -71,7 +69,6 @@ impl TaskOptions {
         Duration::from_secs(self.check_timeout_s.into())
     }
 
-    /// Returns the most replies of the model, by the task and by the runner.
     pub(super) fn turns(&self, settings: &AgentSettings) -> u32 {
         self.max_turns.min(settings.max_turns.unwrap_or(u32::MAX))
     }

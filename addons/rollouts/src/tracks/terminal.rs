@@ -70,7 +70,6 @@ impl ShellTask for TerminalTask {
     }
 }
 
-/// Returns files for a sandbox, by their names.
 pub(super) fn sandbox_files<T: AsRef<[u8]>>(files: &BTreeMap<String, T>) -> Vec<SandboxFile<'_>> {
     let files = files.iter().map(|(name, content)| SandboxFile {
         name,

@@ -23,7 +23,6 @@ use super::{
 };
 use crate::sandbox::{Exec, Sandbox};
 
-/// The tool that runs code.
 const PYTHON: &str = "python";
 
 #[derive(Debug, Deserialize)]
@@ -44,7 +43,6 @@ struct ToolcallTask {
     invalid_call_reward: f64,
 }
 
-/// What a tool replies to calls with certain arguments.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SimulatedReply {
@@ -55,17 +53,14 @@ struct SimulatedReply {
     reply: Value,
 }
 
-/// An episode with tools, and what the model did with them.
 pub(super) struct ToolcallEpisode<'a> {
     start: &'a EpisodeStart<'a>,
     task: ToolcallTask,
     definitions: Vec<Value>,
     schemas: Vec<ToolSchema>,
-    /// The sandbox of the Python tool, if the task has that tool.
     sandbox: Option<Sandbox>,
     /// The valid calls, except those of the Python tool.
     made: Vec<MadeCall>,
-    /// The number of invalid calls of each turn.
     invalid: Vec<usize>,
 }
 
@@ -267,7 +262,6 @@ fn schemas(task: &ToolcallTask, definitions: &[Value]) -> Result<Vec<ToolSchema>
     }
 }
 
-/// The definition of the Python tool.
 fn python() -> Value {
     json!({
         "type": "function",

@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 use crate::document::{PlaceError, named};
 
-/// The pieces of a line that assigns a value.
 struct Assignment<'t> {
     /// The text up to the `=`.
     head: &'t str,

@@ -52,7 +52,6 @@ pub(super) fn remove_item(text: &str, path: &[String], index: usize) -> Result<S
     Ok(root.to_string())
 }
 
-/// Replaces parts of the path that are null by empty objects.
 fn fill_null(root: &CstRootNode, path: &[String]) {
     for depth in 1..=path.len() {
         let (name, above) = (&path[depth - 1], &path[..depth - 1]);

@@ -305,7 +305,6 @@ fn assert_taken_back(format: Format, text: &str, is_usual: bool) -> Result<(), T
     Ok(())
 }
 
-/// Chooses one of the pieces, which `¦` separates.
 fn one_of(pieces: &'static str) -> impl Strategy<Value = &'static str> + Clone {
     select(pieces.split('¦').collect::<Vec<_>>())
 }

@@ -62,7 +62,6 @@ fn implicit() -> Table {
     table
 }
 
-/// Returns a table that has a line for each value.
 fn of_object(value: &Value) -> Option<Table> {
     let mut table = Table::new();
     for (name, value) in value.as_object()? {

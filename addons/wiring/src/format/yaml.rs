@@ -202,7 +202,6 @@ fn line_start(text: &str, at: usize) -> usize {
     text[..at].rfind('\n').map_or(0, |line| line + 1)
 }
 
-/// Returns the range to remove from a flow collection, with one comma.
 fn of_flow(own: Range<usize>, before: Option<usize>, next: Option<usize>) -> (usize, usize) {
     match (before, next) {
         (Some(before), _) => (before, own.end),
@@ -222,7 +221,6 @@ fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
     format!("{}{new}{}", &text[..start], &text[end..])
 }
 
-/// Nests the value in an object for each of these names.
 fn whole(names: &[String], value: &Value) -> Value {
     names.iter().rev().fold(value.clone(), |value, name| {
         let mut map = Map::new();

@@ -15,7 +15,6 @@ pub(crate) struct Edit {
     pub(crate) entry: Entry,
     /// `agents.defaults.model` as it was.
     pub(crate) model_before: Value,
-    /// Objects and lists that were created.
     pub(crate) made: Vec<Path>,
 }
 
@@ -51,7 +50,6 @@ pub(crate) fn wire(text: &str, entry: Entry) -> Result<(String, Edit), PlaceErro
     }
 }
 
-/// Returns whether the agent uses the proxy first.
 pub(crate) fn stands(text: &str, entry: &Entry) -> bool {
     let Ok(config) = document::value(text) else {
         return false;
@@ -61,7 +59,6 @@ pub(crate) fn stands(text: &str, entry: &Entry) -> bool {
     primary == Some(&entry.reference()) && entry.is_in(&config)
 }
 
-/// Returns whether the agent uses the former model if the proxy does not answer.
 pub(crate) fn has_fallback(text: &str, entry: &Entry) -> bool {
     let config = document::value(text).unwrap_or_default();
     let fallbacks = config["agents"]["defaults"]["model"]["fallbacks"].as_array();
@@ -206,7 +203,6 @@ fn restore_model(defaults: &CstObject, edit: &Edit) {
     }
 }
 
-/// Removes the fallback at `index`, if it is `name`.
 fn remove_fallback(model: &CstObject, index: usize, name: &str) {
     let element = model
         .array_value("fallbacks")

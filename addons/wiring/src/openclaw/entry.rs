@@ -11,7 +11,6 @@ use crate::{
     target::Target,
 };
 
-/// The name of our provider.
 pub(crate) const METACLAW: &str = "metaclaw";
 /// Assumed context of a model in OpenClaw's own catalog, which other programs cannot read.
 const CONTEXT_WINDOW: u64 = 200_000;
@@ -26,11 +25,9 @@ const NOT_OURS: [&str; 6] = [
     "models",
 ];
 
-/// One provider or one model, and its place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) place: Place,
-    /// The written value.
     pub(crate) value: Value,
     /// The model behind the proxy, and its provider.
     model: String,
@@ -68,7 +65,6 @@ impl Entry {
         }
     }
 
-    /// Returns the provider that contains the entry.
     pub(crate) fn provider(&self) -> &str {
         match &self.place {
             Place::Provider => METACLAW,
@@ -101,12 +97,10 @@ impl Entry {
         format!("{}/{}", self.provider, self.model)
     }
 
-    /// Returns the address in it.
     pub(crate) fn base_url(&self) -> &str {
         self.value["baseUrl"].as_str().unwrap_or_default()
     }
 
-    /// Returns whether a configuration contains it, with the address that it was given.
     pub(crate) fn is_in(&self, config: &Value) -> bool {
         let provider = &config["models"]["providers"][self.provider()];
         let found = match &self.place {
@@ -121,7 +115,6 @@ impl Entry {
     }
 }
 
-/// Makes the former provider's entry with our address and its one model.
 fn provider_entry(found: &Found, target: &Target) -> Value {
     let mut entry = Map::new();
     entry.insert("baseUrl".to_owned(), json!(target.base_url(found.api)));
@@ -144,7 +137,6 @@ fn provider_entry(found: &Found, target: &Target) -> Value {
     Value::Object(entry)
 }
 
-/// Makes one more model of the same provider, at our address.
 fn model_beside(found: &Found, target: &Target) -> Value {
     let mut model = json!({
         "id": format!("{METACLAW}-{}", found.model),
@@ -174,7 +166,6 @@ fn describe(model: &mut Value, found: &Found, target: &Target) {
     with_sessions(model);
 }
 
-/// Makes the agent send each request's session in a header.
 fn with_sessions(model: &mut Value) {
     if !model["compat"].is_object() {
         model["compat"] = json!({});

@@ -10,7 +10,6 @@ const INCLUDE: &str = "$include";
 /// This is OpenClaw's own limit.
 const MAX_DEPTH: usize = 10;
 
-/// Reads a configuration with everything that it includes.
 pub(super) fn read(file: &Path, surroundings: &Surroundings) -> Result<Value, DetectError> {
     let roots = surroundings
         .get("OPENCLAW_INCLUDE_ROOTS")
@@ -25,7 +24,6 @@ pub(super) fn read(file: &Path, surroundings: &Surroundings) -> Result<Value, De
 }
 
 struct Reader {
-    /// Folders from which files may be included.
     roots: Vec<PathBuf>,
 }
 
@@ -66,7 +64,6 @@ impl Reader {
         Ok(whole)
     }
 
-    /// Refuses a file outside the allowed folders.
     fn check(&self, path: &Path) -> Result<(), DetectError> {
         let unreadable = |message: String| DetectError::Unreadable {
             path: path.to_owned(),
@@ -87,7 +84,6 @@ impl Reader {
     }
 }
 
-/// Returns the names of a single include or a list.
 fn included(given: Option<&Value>) -> Vec<String> {
     match given {
         Some(Value::String(name)) => vec![name.clone()],

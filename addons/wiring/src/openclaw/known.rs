@@ -2,19 +2,15 @@
 
 use crate::found::Api;
 
-/// A row of `data/openclaw_providers.tsv`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     name: &'static str,
     pub(crate) base_url: &'static str,
     pub(crate) api: Api,
-    /// The environment variable with its key.
     pub(crate) variable: &'static str,
-    /// Whether all of its models accept images.
     pub(crate) sees: bool,
 }
 
-/// Finds the provider with this name.
 pub(crate) fn provider(name: &str) -> Option<Known> {
     let lines = include_str!("../../data/openclaw_providers.tsv").lines();
     let mut rows = lines.filter_map(read);

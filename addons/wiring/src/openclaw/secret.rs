@@ -9,11 +9,9 @@ use serde_json::Value;
 use super::known;
 use crate::{files::read_bounded, found::Credential, surroundings::Surroundings};
 
-/// The sources of keys.
 pub(super) struct Secrets<'a> {
     config: &'a Value,
     surroundings: &'a Surroundings,
-    /// Variables of the file `.env` beside the configuration.
     env_file: BTreeMap<String, String>,
 }
 
@@ -30,7 +28,6 @@ impl<'a> Secrets<'a> {
         }
     }
 
-    /// Returns how a provider with this entry is authenticated.
     pub(super) fn credential(&self, provider: &str, entry: &Value) -> Credential {
         let given = &entry["apiKey"];
         if let Some(text) = given.as_str().filter(|it| !it.trim().is_empty()) {
@@ -47,7 +44,6 @@ impl<'a> Secrets<'a> {
         key.unwrap_or(Credential::Login)
     }
 
-    /// Replaces variables in a text. Those that are not set stay unchanged.
     pub(super) fn substituted(&self, text: &str) -> String {
         substituted(text, |name| {
             let name = Some(name).filter(|name| is_variable(name))?;
@@ -55,7 +51,6 @@ impl<'a> Secrets<'a> {
         })
     }
 
-    /// Reads a key that is a text: the key itself, or a variable.
     fn written(&self, text: &str, given: &Value) -> Credential {
         let braced = text.strip_prefix("${").and_then(|it| it.strip_suffix('}'));
         let named = braced.or_else(|| text.strip_prefix('$'));
@@ -102,7 +97,6 @@ impl<'a> Secrets<'a> {
     }
 }
 
-/// Parses `NAME=value` of a `.env` file.
 fn assignment(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let (name, value) = line

@@ -143,7 +143,6 @@ fn hermes_fallback(former: &Value) -> Option<Value> {
     Some(entry)
 }
 
-/// The fields of nanobot's defaults that a preset has as well.
 const NANOBOT_PRESET: [&str; 4] = [
     "maxTokens",
     "contextWindowTokens",
@@ -151,7 +150,6 @@ const NANOBOT_PRESET: [&str; 4] = [
     "reasoningEffort",
 ];
 
-/// Returns the former preset or model, or `None` if the file names neither.
 fn nanobot_fallback(preset: Option<&str>, defaults: &Value) -> Option<Value> {
     if let Some(preset) = preset {
         return Some(json!(preset));

@@ -18,10 +18,8 @@ use crate::{
     wiring::Wiring,
 };
 
-/// OpenClaw's file below the home folder.
 pub(crate) const OPENCLAW: &str = ".openclaw/openclaw.json";
 
-/// A temporary home in which agents are wired.
 pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) surroundings: Surroundings,
@@ -45,14 +43,12 @@ impl House {
         }
     }
 
-    /// Creates a home that has one file, at `path` below the home folder.
     pub(crate) fn with(path: &str, text: &str) -> Self {
         let house = Self::new();
         house.put(path, text);
         house
     }
 
-    /// Creates a home that has OpenClaw's file.
     pub(crate) fn openclaw(text: &str) -> Self {
         Self::with(OPENCLAW, text)
     }
@@ -140,7 +136,6 @@ pub(crate) fn target() -> Target {
     }
 }
 
-/// Creates a home that has the files of `usual.yaml`.
 pub(crate) fn usual() -> House {
     let house = House::new();
     let files = Format::Yaml

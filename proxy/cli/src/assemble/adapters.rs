@@ -19,7 +19,6 @@ use metaclaw_turns::TurnLog;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// How long it may take a training server to say how it is.
 pub(super) const HEALTH_DEADLINE: Duration = Duration::from_secs(3);
 /// How long loading may keep chats waiting; what is not loaded then is loaded when it is asked for.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,21 +29,17 @@ pub(super) struct AdapterLoader {
     pub(super) backend: Arc<dyn TrainingBackend>,
     pub(super) lost: LostAdapters,
     pub(super) context: PolicyContext,
-    /// What was found when they were last tried.
     pub(super) known: KnownAdapters,
 }
 
-/// What was found when adapters were last tried.
 #[derive(Debug)]
 pub(super) struct KnownAdapters {
     found: Vec<(AgentId, String, bool)>,
-    /// How the server was that answers chats for the training server, where there is one.
     inference: Option<InferenceState>,
     is_settled: bool,
 }
 
 impl Default for KnownAdapters {
-    /// Nothing was to serve.
     fn default() -> Self {
         Self {
             found: Vec::new(),
@@ -54,7 +49,6 @@ impl Default for KnownAdapters {
     }
 }
 
-/// What a try of an adapter came to.
 enum Tried {
     Serves,
     Lacking(BackendError),
@@ -96,7 +90,6 @@ impl AdapterLoader {
         }
     }
 
-    /// The same, after a look at the training server.
     pub(super) async fn check(&mut self) {
         // If the server does not answer, the task that watches it notices.
         if let Ok(Ok(health)) = timeout(HEALTH_DEADLINE, self.backend.health()).await {
@@ -131,7 +124,6 @@ impl AdapterLoader {
         served.inspect_err(failed).ok()
     }
 
-    /// Whether all could be tried.
     async fn load_each(&self) -> bool {
         let Some(served) = self.served().await else {
             return true;

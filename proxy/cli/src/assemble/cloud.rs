@@ -41,12 +41,10 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// The longest sequence of a model of which neither the server nor its config.json says.
 const USUAL_CONTEXT: u32 = 32_768;
 
-/// The client, and the front that is to run.
 pub(super) struct CloudSide {
     pub(super) backend: TinkerBackend,
     pub(super) usage: Arc<TinkerUsage>,
     pub(super) url: String,
-    /// What the front wants to be shown.
     pub(super) key: String,
     listener: TcpListener,
     text: Arc<CloudText>,
@@ -56,11 +54,9 @@ pub(super) struct CloudSide {
     client: reqwest::Client,
 }
 
-/// Texts as ids, by a tokenizer of this process; what was sampled, as the front keeps it.
 #[derive(Debug)]
 struct CloudText {
     tokenizer: OnceLock<Arc<ChatTokenizer>>,
-    /// Why there is none yet.
     lacks: Mutex<String>,
     front: RemoteBackend,
     address: String,
@@ -139,7 +135,6 @@ impl CloudSide {
         backend.finish().await;
     }
 
-    /// The model, once its tokenizer is here and the server has said how long its context is.
     async fn model(&self) -> Model {
         loop {
             match self.load().await {

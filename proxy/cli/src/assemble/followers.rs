@@ -24,12 +24,10 @@ use tracing::{debug, error, info, warn};
 
 use super::adapters::{AdapterLoader, HEALTH_DEADLINE};
 
-/// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The same of a provider's that answers or refuses: looking costs it something.
+/// How often a provider that answers or refuses is looked at: looking costs it something.
 const LOOK_AT_CLOUD: Duration = Duration::from_secs(20);
 
-/// Sees that the server has the model of the settings, and that the adapters that serve are there.
 pub(super) struct RemoteFollower {
     pub(super) adapters: AdapterLoader,
     pub(super) url: String,
@@ -46,7 +44,6 @@ pub(super) struct RemoteFollower {
 // === impl RemoteFollower ===
 
 impl RemoteFollower {
-    /// Where the policy model is asked.
     pub(super) fn policy_address(&self) -> PolicyAddress {
         PolicyAddress {
             url: Some(self.url.clone()),
@@ -55,7 +52,6 @@ impl RemoteFollower {
         }
     }
 
-    /// Looks at it until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {
             loop {
@@ -172,20 +168,16 @@ impl RemoteFollower {
     }
 }
 
-/// Keeps the gateway's pointer to the local trainer.
 pub(super) struct TrainerFollower {
     pub(super) adapters: AdapterLoader,
-    /// What the trainer wants to be shown.
     pub(super) key: String,
     pub(super) trainer: watch::Receiver<TrainerState>,
-    /// Whether another server answers chats for it.
     pub(super) has_inference: bool,
 }
 
 // === impl TrainerFollower ===
 
 impl TrainerFollower {
-    /// Follows the trainer until `ending`.
     pub(super) async fn run(mut self, ending: CancellationToken) {
         let follow = async {
             loop {

@@ -24,7 +24,6 @@ const KNOWN_CHAINS: usize = 2_000;
 const RECENT_TURNS: usize = 200;
 const RECENT_MS: u64 = 60 * 60 * 1_000;
 
-/// The port of the settings, opened by this process or handed over to it.
 pub(super) async fn listen(address: SocketAddr, is_on_stdin: bool) -> anyhow::Result<TcpListener> {
     if is_on_stdin {
         return inherited(address);
@@ -60,7 +59,6 @@ fn inherited(address: SocketAddr) -> anyhow::Result<TcpListener> {
     Ok(TcpListener::from_std(listener)?)
 }
 
-/// What the gateway is made from.
 pub(super) struct GatewayMaker<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) policy: &'a Policy,
@@ -106,13 +104,11 @@ impl GatewayMaker<'_> {
         gateway.map_err(|error| in_file(error.into()))
     }
 
-    /// The store of memories, where something is remembered.
     pub(super) fn memory(&self) -> Option<MemoryStore> {
         let memory = &self.lessons.memory;
         memory.config().enabled.then(|| memory.clone())
     }
 
-    /// The gateway's own settings, with what it takes from other sections and from the environment.
     fn config(&self) -> anyhow::Result<GatewayConfig> {
         let all = &self.loaded.config;
         let mut config = all.gateway.clone();

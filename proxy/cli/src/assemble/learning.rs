@@ -46,12 +46,10 @@ const JUDGING_TEMPERATURE: f64 = 0.6;
 const HEARING_TEMPERATURE: f64 = 0.0;
 /// Skills are to be alike for like failures.
 const WRITING_TEMPERATURE: f64 = 0.4;
-/// The pause between two looks at how many turns there are to write skills from.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// The timeout for the advantages of one step, and for one reply that an external teacher reads.
 const TIMEOUT: Span = Span::secs(120);
 
-/// What a learner is made from.
 #[derive(Clone, Copy)]
 pub(super) struct LearningMaker<'a> {
     pub(super) config: &'a Config,
@@ -142,7 +140,6 @@ impl LearningMaker<'_> {
         })
     }
 
-    /// The judge, and its models.
     pub(super) fn judge(&self) -> anyhow::Result<(Judge, Vec<ChatClient>)> {
         let judge = &self.config.learner.judge;
         let rules = Rules::compile(&judge.rules)?;
@@ -213,7 +210,6 @@ impl LearningMaker<'_> {
         }))
     }
 
-    /// The external teacher of `opd.*`.
     fn external_teacher(&self) -> anyhow::Result<Option<ExternalTeacher>> {
         let opd = &self.config.opd;
         if !opd.enabled {
@@ -238,7 +234,6 @@ impl LearningMaker<'_> {
         Ok(Some(ExternalTeacher::new(function, model, penalty)))
     }
 
-    /// The owner's own advantages of rollouts: `rl.advantages`.
     fn advantages(&self) -> anyhow::Result<Option<AdvantageFunction>> {
         let Some(url) = &self.config.rl.advantages else {
             return Ok(None);
@@ -303,7 +298,6 @@ impl LearningMaker<'_> {
         })
     }
 
-    /// The policy model without its adapter. `None` if there is none that may be asked.
     fn base_model(&self, temperature: f64) -> Option<Arc<dyn Ask>> {
         Some(Arc::new(UnadaptedModel {
             policy: self.training.policy.clone()?,
@@ -408,7 +402,6 @@ fn replays(config: &Config, home: &Home) -> Replays {
     Replays::new(home.replay(), figures, &config.rl.report_to, overridden)
 }
 
-/// The folder of the figures of steps, by the settings of a home.
 pub(crate) fn step_figures(config: &Config, home: &Home) -> PathBuf {
     let named = config.rl.log_dir.clone();
     named.unwrap_or_else(|| home.learning())

@@ -26,10 +26,8 @@ const RESCAN: Duration = Duration::from_secs(2);
 /// A pause is at least so many times as long as the scan before it, so that 50,000 skills or a slow mount do not keep a
 /// core busy.
 const PAUSE_PER_SCAN: u32 = 20;
-/// A warning says that a scan takes longer than this.
 const LONG: Duration = Duration::from_secs(3);
 
-/// The skill library, and what of it cannot be used.
 pub(crate) fn library(config: &Config, home: &Home) -> (Library, Vec<SkillWarning>) {
     let (skills, wishes) = (config.skills.clone(), config.wishes.clone());
     let folder = skills.dir.clone().unwrap_or_else(|| home.skills());
@@ -139,7 +137,6 @@ fn install(config: &Config, home: &Home) {
     }
 }
 
-/// Scans the folder now and then.
 pub(super) async fn rescan(library: Library, ending: CancellationToken) {
     let scans = async {
         let mut pause = RESCAN;
@@ -162,7 +159,6 @@ fn pause_after(scan: Duration) -> Duration {
     RESCAN.max(scan * PAUSE_PER_SCAN)
 }
 
-/// Runs `work` on a thread for blocking calls, with a warning when it takes long.
 async fn scan<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {

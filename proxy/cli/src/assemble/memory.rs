@@ -14,10 +14,8 @@ use tokio::task::spawn_blocking;
 
 /// How many hits a search returns if the call does not say it, as in the original.
 const LIMIT: usize = 20;
-/// The most hits of one search.
 const MAX_LIMIT: usize = 1_000;
 
-/// Answers `/v1/memory/..`.
 pub(super) struct MemoryAnswers {
     pub(super) memory: MemoryStore,
     pub(super) learner: Learner,
@@ -207,13 +205,11 @@ fn stored(
     })
 }
 
-/// The JSON fields of a request to `/v1/memory`.
 struct Fields<'c>(&'c Map<String, Value>);
 
 // === impl Fields ===
 
 impl<'c> Fields<'c> {
-    /// Returns a text field that is not empty.
     fn text(&self, name: &str) -> Option<&'c str> {
         let text = self.0.get(name)?.as_str()?.trim();
         Some(text).filter(|text| !text.is_empty())

@@ -7,10 +7,8 @@ use metaclaw_settings::{Backend, Config};
 use metaclaw_trainer_api::tinker::client::TinkerTokens;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 
-/// Days that an estimate looks back.
 const DAYS: u32 = 7;
 
-/// The prices of the settings; none where one of them is missing.
 pub(crate) fn prices(backend: &Backend) -> Option<Prices> {
     Some(Prices {
         train: backend.price_train?,
@@ -20,7 +18,6 @@ pub(crate) fn prices(backend: &Backend) -> Option<Prices> {
     })
 }
 
-/// About what a day will take at the training server of these settings; none where the log has no last days.
 pub(crate) async fn estimate_day(config: &Config, log: &TurnLog) -> Option<String> {
     let prices = prices(&config.rl);
     let day = estimate(log, &config.learner, prices.as_ref(), now_ms()).await;

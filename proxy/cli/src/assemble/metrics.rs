@@ -6,9 +6,7 @@ use metaclaw_llm::{AskCounts, ChatClient};
 use metaclaw_skills::{Lesson, LessonState, Library};
 use metaclaw_turns::{BreakCounts, TurnLog};
 
-/// The names, kinds and helps of all metrics.
 const METRICS: &str = include_str!("../../data/metrics.tsv");
-/// Agents that have series of their own.
 const MAX_AGENTS: usize = 64;
 
 const LESSON_STATES: [&str; 6] = [
@@ -20,7 +18,6 @@ const LESSON_STATES: [&str; 6] = [
     "state=forgotten",
 ];
 
-/// A number of an agent's last step: its metric, and where it stands.
 type StepMetric = (&'static str, fn(&StepReport) -> f64);
 const LAST_STEP: [StepMetric; 7] = [
     ("policy_version", |step| step.step as f64),
@@ -34,10 +31,8 @@ const LAST_STEP: [StepMetric; 7] = [
     ("training_step_seconds", |step| step.seconds),
 ];
 
-/// The rooms that count.
 pub(super) struct MetricSources {
     pub(super) learner: Learner,
-    /// The judge's models, where any are asked.
     pub(super) judge: Vec<ChatClient>,
     pub(super) library: Library,
     pub(super) log: TurnLog,
@@ -46,7 +41,6 @@ pub(super) struct MetricSources {
 // === impl MetricSources ===
 
 impl MetricSources {
-    /// All metrics. The journal of lessons is a file.
     pub(super) fn series(&self) -> Vec<Series> {
         let asked = self.judge.iter().map(ChatClient::counts).sum();
         let mut series = of_learner(&self.learner.counts(), &asked);
@@ -57,7 +51,6 @@ impl MetricSources {
     }
 }
 
-/// What each agent's last step was like.
 fn of_steps(steps: &[StepReport]) -> Vec<Series> {
     let steps = &steps[..steps.len().min(MAX_AGENTS)];
     let series = |(name, read): StepMetric| {
@@ -130,7 +123,6 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     series.into()
 }
 
-/// `label` is `name=value`, or empty for none.
 fn one(name: &'static str, label: &'static str, value: u64) -> Series {
     let (kind, help) = kind_and_help(name);
     Series {

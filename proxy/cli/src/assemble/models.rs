@@ -24,7 +24,6 @@ const MORE: u32 = 4;
 /// Letters of a token, about, where a server does not say what it counted.
 const LETTERS: usize = 4;
 
-/// A model that is asked within the token budget of the day.
 #[derive(Debug)]
 pub(super) struct BudgetedModel {
     pub(super) client: ChatClient,
@@ -43,7 +42,6 @@ pub(super) struct UnadaptedModel {
     pub(super) timeout: Span,
 }
 
-/// The policy model, as it is asked.
 #[derive(Debug, Clone)]
 pub(super) struct PolicyModel {
     pub(super) http: reqwest::Client,
@@ -56,7 +54,6 @@ pub(super) struct PolicyModel {
 #[derive(Debug)]
 pub(super) struct Function(PostClient);
 
-/// How a model is asked that may think before it answers.
 pub(super) fn ask_params(temperature: f64) -> AskParams {
     AskParams {
         temperature: Some(temperature),
@@ -103,7 +100,6 @@ fn tokens(usage: &Usage) -> u64 {
     usage.prompt_tokens.saturating_add(usage.completion_tokens)
 }
 
-/// Tokens of a question and its answer, by their length.
 fn estimate(messages: &[Message], answer: &str) -> u64 {
     let asked: usize = messages.iter().map(|message| message.text().len()).sum();
     u64::try_from((asked + answer.len()) / LETTERS).unwrap_or(u64::MAX)

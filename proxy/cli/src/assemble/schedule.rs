@@ -23,7 +23,6 @@ use crate::site::Site;
 mod calendars;
 mod google;
 
-/// How often the keyboard and the power supplies are checked.
 const EVERY: Duration = Duration::from_secs(20);
 /// The pause between the first check and the second one: by then the display has answered for the first time.
 const FIRST: Duration = Duration::from_secs(1);
@@ -34,7 +33,6 @@ const SAVE_AFTER: u32 = 15;
 /// The shortest idle time that a compositor is asked to tell.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 
-/// Keeps the facts behind the window true.
 struct FactKeeper {
     schedule: Schedule,
     log: TurnLog,
@@ -42,7 +40,6 @@ struct FactKeeper {
     home: Home,
 }
 
-/// Reads what an earlier process knew, and starts the tasks that keep it true.
 pub(super) async fn start(
     config: &SchedulerConfig,
     site: &Site,

@@ -16,10 +16,8 @@ use tokio::sync::watch;
 use super::{memory::MemoryAnswers, metrics::MetricSources};
 use crate::traces;
 
-/// The fields that say which reply.
 const WHICH: [&str; 3] = ["session", "turn", "reply_id"];
 const FIELDS: [&str; 5] = ["session", "turn", "reply_id", "score", "text"];
-/// Characters of a text: an owner's words, and no material.
 const MAX_TEXT: usize = 2_000;
 
 /// The services of the gateway. `counted` are the parts whose counts `/metrics` shows; `trainer` is our own trainer, for
@@ -123,10 +121,8 @@ impl Service for WantedRolloutsService {
     }
 }
 
-/// What may be given.
 const SHAPE: &str =
     r#"give {"session" | "turn" | "reply_id": "..", "score": -1, 0 or 1, "text"?: ".."}"#;
-/// The service.
 #[derive(Clone)]
 struct OwnersFeedback(Learner);
 
@@ -159,7 +155,6 @@ fn refused(status: StatusCode, message: impl Into<String>) -> ServiceError {
     ServiceError { status, message }
 }
 
-/// What a body says; otherwise what is wrong with it, in words.
 fn read_feedback(body: &Value) -> Result<Feedback, String> {
     let fields = body.as_object().ok_or("the body is no JSON object")?;
     if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
@@ -206,7 +201,6 @@ fn score(fields: &Map<String, Value>) -> Result<Score, String> {
     })
 }
 
-/// A field that is a text, if it is there.
 fn text_of<'f>(fields: &'f Map<String, Value>, name: &str) -> Result<Option<&'f str>, String> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),

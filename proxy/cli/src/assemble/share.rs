@@ -20,7 +20,6 @@ use crate::{environment::Environment, site::Site};
 /// The shortest interval that is used. A shorter `skills.share.interval` would only keep the disk busy.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// Begins to share, if `skills.share.folder` or `skills.share.bucket` is set.
 pub(super) fn start(
     config: &ShareConfig,
     site: &Site,
@@ -53,7 +52,6 @@ fn key(config: &ShareConfig, environment: &Environment) -> anyhow::Result<Option
     Ok(Some(ShareKey::new(&key)?))
 }
 
-/// Shares skills every `interval`, until `ending` is cancelled.
 async fn run(mut sync: ShareSync, interval: Duration, ending: CancellationToken) {
     let looks = async {
         let mut told = BTreeSet::new();

@@ -39,7 +39,6 @@ fn start(dir: &Path, text: &str) -> Start {
     }
 }
 
-/// Makes something of a learner with these settings.
 fn made<T>(text: &str, make: impl FnOnce(LearningMaker<'_>) -> T) -> T {
     let dir = tempfile::tempdir().unwrap();
     let Start {
@@ -178,7 +177,6 @@ fn skills_are_written_where_that_is_wanted() {
     assert!(evolver("").is_none(), "nobody can be asked");
 }
 
-/// What the training server of these settings says of itself.
 async fn health(dir: &Path, text: &str) -> Result<Health, BackendError> {
     let start = start(dir, text);
     let log = TurnLog::open(&start.site.home.turns(), &TurnsConfig::default()).unwrap();
@@ -188,7 +186,6 @@ async fn health(dir: &Path, text: &str) -> Result<Health, BackendError> {
     training.room.backend.unwrap().health().await
 }
 
-/// A server that takes connections and never answers.
 async fn silent() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -67,7 +67,6 @@ pub(super) struct Training {
     server: Server,
 }
 
-/// What runs beside the chat for it.
 enum Server {
     None,
     Own(Supervisor, TrainerFollower),
@@ -75,7 +74,6 @@ enum Server {
     Cloud(Box<CloudSide>, RemoteFollower),
 }
 
-/// What the arms of [`Training::prepare`] share.
 struct Preparing<'a> {
     config: &'a Config,
     site: &'a Site,
@@ -126,7 +124,6 @@ impl Training {
         Ok((serving, training))
     }
 
-    /// Our own training server, if it is one, without what follows it.
     pub(super) fn supervisor(self) -> Option<Supervisor> {
         match self.server {
             Server::Own(supervisor, _) => Some(supervisor),
@@ -165,7 +162,6 @@ impl Training {
 // === impl Preparing ===
 
 impl Preparing<'_> {
-    /// A training server that somebody else started.
     fn elsewhere(&self, url: &str, key: Option<&Secret>) -> anyhow::Result<Training> {
         let endpoint = ServingEndpoint::new(url, key.cloned(), BASE)?;
         self.serving.set_policy(Some(endpoint));
@@ -227,7 +223,6 @@ impl Preparing<'_> {
         })
     }
 
-    /// A process of our own.
     fn own(&self, model: &Path) -> anyhow::Result<Training> {
         let spec = spec(self.config, self.site, model)?;
         let (key, http) = (spec.key.clone(), loopback_client()?);
@@ -343,7 +338,6 @@ async fn unload(backend: Arc<dyn TrainingBackend>, name: AdapterName) {
     }
 }
 
-/// How to start our own trainer.
 fn spec(config: &Config, site: &Site, model: &Path) -> anyhow::Result<TrainerSpec> {
     let (own, path) = (std::env::current_exe()?, site.environment.get("PATH"));
     let found = TrainerProgram::find(&own, &installed::programs(&site.home), path)?;
@@ -399,7 +393,6 @@ fn cleared(environment: &Environment) -> Vec<String> {
     ours.cloned().chain(always).collect()
 }
 
-/// Where adapters and checkpoints lie.
 pub(crate) fn checkpoint_dir(config: &Config, home: &Home) -> PathBuf {
     let named = config.trainer.checkpoint_dir.clone();
     named.unwrap_or_else(|| home.trainer())

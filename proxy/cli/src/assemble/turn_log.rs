@@ -16,12 +16,10 @@ use tracing::{info, warn};
 
 /// The first reading of the clock, and the first deletion, when the start is over.
 const FIRST: Duration = Duration::from_secs(60);
-/// Between two readings of the clock.
 const EVERY: Duration = Duration::from_secs(600);
 /// Readings from one deletion to the next.
 const READINGS: u32 = 6;
 
-/// Opens the log of the home.
 pub(super) async fn open(config: &TurnsConfig, home: &Home) -> anyhow::Result<TurnLog> {
     let (folder, config) = (home.turns(), config.clone());
     let log = spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
@@ -30,7 +28,6 @@ pub(super) async fn open(config: &TurnsConfig, home: &Home) -> anyhow::Result<Tu
     Ok(log)
 }
 
-/// The agents that are configured, or have spoken.
 pub(super) async fn known_agents(config: &Config, log: &TurnLog) -> anyhow::Result<Vec<AgentId>> {
     let mut agents = log.agents().await?;
     agents.extend(config.gateway.agents.keys().cloned());
@@ -39,7 +36,6 @@ pub(super) async fn known_agents(config: &Config, log: &TurnLog) -> anyhow::Resu
     Ok(agents)
 }
 
-/// Reads the clock and deletes what is old, until `ending`.
 pub(super) async fn retain(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
     let (mut pause, mut is_doubted) = (FIRST, false);
     for n in 0_u32.. {

@@ -29,7 +29,6 @@ pub(super) fn without_policy(config: &mut GatewayConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes `llm.*` the upstream `llm`, with the additions of `upstreams.llm`.
 pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Llm) {
     let Some(url) = &llm.api_base else {
         return;
@@ -50,7 +49,6 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     }
 }
 
-/// Reads who we are at AWS, as AWS's own programs do.
 pub(super) fn credentials(environment: &Environment) -> CredentialSource {
     CredentialSource::from_variables(|name| environment.get(name), Some(&user_folder()))
 }

@@ -10,16 +10,13 @@ use metaclaw_skills::ShareConfig;
 
 use crate::asked::{Hearing, Judging, skill_writer};
 
-/// Where the busy hours of Google's calendar are asked for.
 const GOOGLE_CALENDAR: &str = "https://www.googleapis.com";
 
-/// How the policy model is called when its weights are asked without an adapter.
 const BASE: &str = "the base model";
 
 /// Who may be asked, and where that is; none is our own trainer on this machine.
 type AskedPlace<'a> = (&'a str, Option<&'a str>);
 
-/// The line of the banner.
 pub(super) fn egress(config: &Config, policy: &Policy, judging: &Judging) -> String {
     let chat = chats(config, policy);
     let writer = skill_writer(config);
@@ -35,12 +32,10 @@ pub(super) fn egress(config: &Config, policy: &Policy, judging: &Judging) -> Str
     )
 }
 
-/// A model and its place.
 fn named(model: &LlmConfig) -> String {
     format!("{} ({})", elsewhere(&model.url), model.model)
 }
 
-/// Whom verdicts are asked of, if anything uses them: training, or whoever writes skills.
 fn judged(config: &Config, policy: &Policy, judging: &Judging, writes_skills: bool) -> String {
     let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
     let is_used = trains || writes_skills;
@@ -91,7 +86,6 @@ fn trained(config: &Config, policy: &Policy) -> String {
     }
 }
 
-/// Where calendars come from, by host.
 fn calendars(config: &Config) -> String {
     let scheduler = &config.scheduler;
     let google = scheduler.calendar.enabled.then_some(GOOGLE_CALENDAR);
@@ -107,7 +101,6 @@ fn calendars(config: &Config) -> String {
     format!(", calendar <- {}", hosts.join(", "))
 }
 
-/// Who is sent what the owner types, beside the judge.
 fn heard(config: &Config, policy: &Policy, judging: &Judging) -> String {
     let what = match (config.wishes.enabled, config.memory.enabled) {
         (true, true) => "to hear wishes and facts",
@@ -125,7 +118,6 @@ fn heard(config: &Config, policy: &Policy, judging: &Judging) -> String {
     format!(", what you type -> {} ({model}: {what})", elsewhere(&url))
 }
 
-/// Where skills go.
 fn shared(share: &ShareConfig) -> String {
     match (&share.folder, &share.bucket, &share.endpoint) {
         (Some(folder), ..) => format!(", skills -> {}", folder.display()),
@@ -135,7 +127,6 @@ fn shared(share: &ShareConfig) -> String {
     }
 }
 
-/// Where chats go, and those of agents for whom it is another place.
 fn chats(config: &Config, policy: &Policy) -> String {
     let of_all = places(config, policy, None);
     let mut text = words(&of_all);
@@ -148,7 +139,6 @@ fn chats(config: &Config, policy: &Policy) -> String {
     text
 }
 
-/// Who may answer: as the gateway's `order_of`.
 fn places<'a>(
     config: &'a Config,
     policy: &'a Policy,
@@ -201,7 +191,6 @@ fn words(places: &[AskedPlace<'_>]) -> String {
     }
 }
 
-/// Whose turns are trained on, where it is not everyone's.
 fn whose_turns(config: &Config) -> String {
     let is_trained =
         |own: &AgentRouting| own.mode.unwrap_or(config.learner.mode) != Mode::SkillsOnly;

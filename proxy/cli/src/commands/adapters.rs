@@ -19,9 +19,7 @@ use crate::out;
 
 /// Stands for the model without an adapter: no adapter can be called so, as each has its agent's name in front.
 const BASE: &str = "base";
-/// Turns that are named.
 const NAMED: usize = 40;
-/// Parts of a manifest that say how it was made, and not which step it was.
 const PARTS: [&str; 4] = ["made", "shape", "numbers", "batch"];
 
 #[derive(Debug, Args)]
@@ -109,7 +107,6 @@ impl AdaptersArgs {
     }
 }
 
-/// The one of this name.
 fn one(all: &[AdapterDetail], name: &str) -> anyhow::Result<AdapterDetail> {
     let found = all.iter().find(|all| all.view.name == name).cloned();
     found.with_context(|| {
@@ -134,7 +131,6 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
     Ok(out::answer_table(&adapters, json, &head, row)?)
 }
 
-/// What was done for one agent.
 fn choice_text(agent: &AgentId, adapter: Option<&str>) -> String {
     let adapter = adapter.unwrap_or("the base model");
     format!(
@@ -142,7 +138,6 @@ fn choice_text(agent: &AgentId, adapter: Option<&str>) -> String {
     )
 }
 
-/// All that is known of it, the lineage first.
 fn show_text(adapter: &AdapterDetail) -> String {
     let view = &adapter.view;
     let serves = match &view.agents[..] {
@@ -275,7 +270,6 @@ fn turns(adapter: &AdapterDetail) -> String {
     format!("turns     {}{more}", named.join(", "))
 }
 
-/// `rl.*` as it was in force, a key a line.
 fn settings(made: &MadeView) -> Vec<String> {
     let keys = made.config.iter();
     keys.map(|(key, value)| format!("          rl.{key}: {}", plain(value)))
@@ -293,7 +287,6 @@ fn or_unknown(text: Option<&String>) -> &str {
     text.map_or("?", String::as_str)
 }
 
-/// In what two adapters differ.
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
     /// Settings and numbers, by path: what stands in the first and in the second.

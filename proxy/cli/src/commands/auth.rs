@@ -177,7 +177,6 @@ fn keep(context: &Context, provider: &str, method: Method, given: String) -> any
     Ok(())
 }
 
-/// What is to be set so that a profile is used.
 fn how_to_use(profile: &Profile) -> String {
     let provider = &profile.provider;
     let base = match providers::named(provider) {
@@ -191,7 +190,6 @@ fn how_to_use(profile: &Profile) -> String {
     format!("to use it: metaclaw config llm.provider {provider}{method}{base}")
 }
 
-/// The profile that `llm.*` uses with the settings as they are.
 fn used(context: &Context) -> anyhow::Result<Option<String>> {
     let loaded = context.settings(None, Vec::new())?;
     if !matches!(loaded.origin("llm.api_key"), Some(Origin::Profiles(_))) {
@@ -272,7 +270,6 @@ impl LoginArgs {
     }
 }
 
-/// Asks a person to sign in, and waits for the code.
 async fn signed_in(page: &Url, redirect: &Redirect) -> anyhow::Result<String> {
     out::line(format!(
         "Open this page in a browser on this machine, and sign in:\n{page}"

@@ -43,7 +43,6 @@ pub(super) async fn caller_opening(
     })
 }
 
-/// The files of a home where nothing runs.
 pub(super) fn instance(context: &Context, doing: &'static str, opening: LogOpening) -> Instance {
     let files = Arc::new(context.clone());
     Instance::of_files(context.home.clone(), doing, opening, files)

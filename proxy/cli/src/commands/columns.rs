@@ -14,7 +14,6 @@ pub(super) struct TextColumn<'t> {
     pub(super) text: &'t str,
 }
 
-/// The columns side by side in `width` characters of a terminal.
 pub(super) fn side_by_side(columns: &[TextColumn<'_>], width: usize) -> String {
     let n_columns = columns.len().max(1);
     let each = width.saturating_sub((n_columns - 1) * GAP.len()) / n_columns;

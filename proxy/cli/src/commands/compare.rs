@@ -105,7 +105,6 @@ fn before(plan: &Comparison) -> String {
     )
 }
 
-/// Returns the actual cost of a comparison.
 fn after(compared: &[ComparedQuestion]) -> String {
     let answers = || compared.iter().flat_map(|question| &question.answers);
     let usage: Vec<Usage> = answers().filter_map(|(_, answer)| answer.usage).collect();

@@ -8,7 +8,6 @@ use metaclaw_settings::{Config, Loaded, Policy, SettingsError, Sources, load};
 
 use crate::environment::Environment;
 
-/// The environment and the home folder.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     /// The environment as it was at the start.
@@ -22,7 +21,6 @@ pub(crate) struct Context {
 // === impl Context ===
 
 impl Context {
-    /// With the home that `--home` names, else the environment.
     pub(crate) fn new(
         environment: Environment,
         home: Option<PathBuf>,
@@ -63,7 +61,6 @@ impl Context {
         Ok(self)
     }
 
-    /// Whether the home's own proxy listens on this port.
     fn is_own(&self, port: u16) -> bool {
         let run = self.home.run_file().ok().flatten();
         run.is_some_and(|run| run.base_url.contains(&format!(":{port}/")))
@@ -80,7 +77,6 @@ impl Context {
         })
     }
 
-    /// The home of `cargo xtask start`, where it is another one.
     pub(crate) fn demo(&self) -> Option<Home> {
         let demo = Home::at(self.environment.cache().join("demo-home"));
         (demo != self.home).then_some(demo)
@@ -97,7 +93,6 @@ impl Context {
         Ok(policy.is_some() || has_upstream)
     }
 
-    /// The settings: from the file named, else from the one in the home.
     pub(crate) fn settings(
         &self,
         file: Option<PathBuf>,

@@ -28,7 +28,6 @@ mod agent;
 mod check;
 mod turns;
 
-/// With less free space, turns may soon not fit.
 const LITTLE: u64 = 500 << 20;
 
 #[derive(Debug, Args)]
@@ -86,7 +85,6 @@ impl DoctorArgs {
     }
 }
 
-/// The settings, and the policy model that they name.
 fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
     const NAME: &str = "settings";
     let path = context.home.config();
@@ -151,7 +149,6 @@ fn writable(dir: &Path) -> DoctorCheck {
     }
 }
 
-/// The message about a path that others may read.
 fn private(path: &Path, wanted: u32, fix: bool) -> Option<DoctorCheck> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     let for_others = mode & 0o077;
@@ -198,7 +195,6 @@ fn disk(dir: &Path) -> DoctorCheck {
     }
 }
 
-/// How it is, and its base URL where it runs.
 async fn check_proxy(context: &Context, loaded: &Loaded) -> (DoctorCheck, Option<String>) {
     match ControlClient::of_running(&context.home).await {
         Err(error) => (
@@ -221,7 +217,6 @@ async fn check_proxy(context: &Context, loaded: &Loaded) -> (DoctorCheck, Option
     }
 }
 
-/// Whether somebody else has the port.
 fn stopped(loaded: &Loaded) -> DoctorCheck {
     let address = loaded.config.gateway.proxy.address();
     match std::net::TcpListener::bind(address) {
@@ -237,7 +232,6 @@ fn stopped(loaded: &Loaded) -> DoctorCheck {
     }
 }
 
-/// Whether it could answer a chat.
 async fn ready(run: &RunFile) -> DoctorCheck {
     let at = format!("running at {} (process {})", run.base_url, run.pid);
     let url = format!("{}/readyz", run.base_url.trim_end_matches("/v1"));

@@ -20,9 +20,7 @@ use crate::{out, terminal};
 
 /// Turns that are asked again unasked: as many as take about as long as the probes.
 const LAST: usize = 8;
-/// This width is used if the output is not a terminal.
 const WIDTH: usize = 100;
-/// This is printed if there is no number.
 const NONE: &str = "-";
 const REPLIES: [&str; 5] = ["words", "relevance", "fluency", "short", "distinct"];
 
@@ -125,7 +123,6 @@ fn report_text(report: &EvalReport) -> String {
     parts.join("\n")
 }
 
-/// The table of replies to everyday questions, and of knowledge.
 fn probes(rows: &[EvalRow]) -> String {
     let surprise = |row: &EvalRow| Some(row.on_probes.surprise);
     let reference = reference(rows, surprise);
@@ -142,7 +139,6 @@ fn probes(rows: &[EvalRow]) -> String {
     out::table(&head, &rows)
 }
 
-/// The table of replies to turns.
 fn turns(rows: &[EvalRow]) -> String {
     let surprise = |row: &EvalRow| Some(row.on_turns?.surprise);
     let reference = reference(rows, surprise);
@@ -192,7 +188,6 @@ fn knowledge(numbers: Option<&KnowledgeNumbers>) -> [String; 3] {
     ]
 }
 
-/// One question with each model's reply.
 fn replied(replied: &Replied, width: usize) -> String {
     let of = replied.turn.map(|id| format!(" (turn {id})"));
     let question = format!("> {}{}", replied.question, of.unwrap_or_default());

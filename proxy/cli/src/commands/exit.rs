@@ -3,7 +3,6 @@
 /// Nothing runs: the code of `systemctl status` for this.
 pub(crate) const NOT_RUNNING: u8 = 3;
 
-/// Every code and its meaning.
 pub(crate) const CODES: [(&str, &str); 5] = [
     ("0", "success"),
     ("1", "failure; standard error says why and what to do"),

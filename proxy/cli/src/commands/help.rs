@@ -12,7 +12,6 @@ use super::exit;
 #[cfg(test)]
 mod page;
 
-/// The command with examples below the help of each subcommand, and exit codes below its own.
 pub(crate) fn taught(command: Command) -> Command {
     let examples: BTreeMap<&str, &str> = examples().collect();
     let command = command.mut_subcommands(|command| match examples.get(command.get_name()) {
@@ -26,7 +25,6 @@ pub(crate) fn taught(command: Command) -> Command {
     command.after_help(codes)
 }
 
-/// Names the successors of a command that no longer exists in the error about it.
 pub(crate) fn with_successor(mut error: Error) -> Error {
     let learn = ContextValue::String("learn".to_owned());
     if error.get(ContextKind::InvalidSubcommand) == Some(&learn) {
@@ -40,7 +38,6 @@ pub(crate) fn with_successor(mut error: Error) -> Error {
     error
 }
 
-/// Returns each command with its examples as its help shows them: a line to type, and below it what that line does.
 fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     let blocks = include_str!("../../data/examples.txt").trim_end();
     let blocks = blocks.split("\n\n");

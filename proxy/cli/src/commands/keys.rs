@@ -51,7 +51,6 @@ enum KeysCommand {
     },
 }
 
-/// One key as it is listed.
 #[derive(Debug, Serialize)]
 struct KeyView {
     name: String,
@@ -155,7 +154,6 @@ async fn remove(context: &Context, file: &std::path::Path, name: &str) -> anyhow
     send_change(context, KeyChange { name, key: None }).await
 }
 
-/// Tells the running process, where there is one.
 async fn send_change(context: &Context, change: KeyChange) -> anyhow::Result<()> {
     match ControlClient::of_running(&context.home).await? {
         Some(process) => {
@@ -167,7 +165,6 @@ async fn send_change(context: &Context, change: KeyChange) -> anyhow::Result<()>
     Ok(())
 }
 
-/// A name that is one part of a path in the file.
 fn is_name(name: &str) -> anyhow::Result<()> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     if name.is_empty() || name.len() > 64 || !name.chars().all(legal) {

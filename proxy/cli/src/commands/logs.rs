@@ -112,7 +112,6 @@ fn level(line: &str) -> Option<Level> {
     words.next().filter(|_| is_time)?.parse().ok()
 }
 
-/// How far a log was read.
 #[derive(Debug, Default)]
 struct Tail {
     at: u64,
@@ -146,7 +145,6 @@ impl Tail {
     }
 }
 
-/// Returns all lines of a file, or none if there is no such file.
 fn whole(path: &Path) -> io::Result<Vec<String>> {
     let bytes = if_there(std::fs::read(path))?;
     Ok(bytes.map(|it| lines_of(&it)).unwrap_or_default())

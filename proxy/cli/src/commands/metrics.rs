@@ -9,9 +9,7 @@ use tokio::process::Command;
 use super::context::Context;
 use crate::{assemble, out};
 
-/// Sends the lines to Weights & Biases.
 const WANDB: &str = include_str!("metrics/wandb.py");
-/// Asks whether there is a client.
 const HAS_WANDB: &str = "import wandb; print(wandb.__version__)";
 
 #[derive(Debug, Args)]
@@ -76,13 +74,11 @@ impl MetricsArgs {
     }
 }
 
-/// Where the numbers of steps are.
 fn folder(context: &Context) -> anyhow::Result<PathBuf> {
     let loaded = context.settings(None, Vec::new())?;
     Ok(assemble::step_figures(&loaded.config, &context.home))
 }
 
-/// The version of the client.
 async fn version(python: &Path) -> anyhow::Result<String> {
     let asked = Command::new(python).args(["-c", HAS_WANDB]).output().await;
     let asked = asked.with_context(|| format!("cannot run {}", python.display()))?;

@@ -49,7 +49,6 @@ impl MigrateArgs {
     }
 }
 
-/// Returns the report as text for a person.
 fn text(report: &MigrationReport) -> String {
     let (from, to) = (report.from.display(), report.to.display());
     let suffix = if report.dry_run {
@@ -108,10 +107,8 @@ fn text(report: &MigrationReport) -> String {
     text.trim_end().to_owned()
 }
 
-/// Things of one kind that have the same outcome for the same reason.
 struct Row<'r> {
     kind: MigratedKind,
-    /// The reason why they were not taken. It is empty if they were.
     why: &'r str,
     names: Vec<&'r str>,
 }

@@ -9,13 +9,9 @@ use serde_json::Value;
 
 use crate::{out, roots};
 
-/// The timeout of the whole request.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// The longest list that is read.
 const MAX_LIST: usize = 8 << 20;
-/// The number of characters of a server's refusal that are shown.
 const MAX_TOLD: usize = 200;
-/// The number of models that are shown to a person who named another.
 const MAX_NEAR: usize = 5;
 /// This provider's API expects its key in a header of its own.
 const ANTHROPIC: &str = "api.anthropic.com";
@@ -23,7 +19,6 @@ const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// This is the prefix of a token from Anthropic's sign-in, which is not an API key.
 const ANTHROPIC_TOKEN: &str = "sk-ant-oat";
 
-/// The server to ask, and the key.
 #[derive(Debug)]
 pub(super) struct ModelServer {
     pub base: String,
@@ -46,7 +41,6 @@ pub(super) enum ModelList {
 // === impl ModelServer ===
 
 impl ModelServer {
-    /// Asks for the list of models.
     pub(super) async fn models(&self) -> ModelList {
         match tokio::time::timeout(DEADLINE, self.ask()).await {
             Ok(Ok(models)) => models,
@@ -66,7 +60,6 @@ impl ModelServer {
         }
     }
 
-    /// Describes the answer for a person.
     pub(super) fn describe(&self, list: &ModelList) -> String {
         let host = host(&self.base);
         match list {
@@ -140,7 +133,6 @@ pub(super) fn list_url(base: &str) -> String {
     format!("{base}{version}/models")
 }
 
-/// Returns the names in a list of models, or `None` if it is no such list.
 fn names(body: &[u8]) -> Option<Vec<String>> {
     let list: Value = serde_json::from_slice(body).ok()?;
     let id = |model: &Value| {
@@ -151,7 +143,6 @@ fn names(body: &[u8]) -> Option<Vec<String>> {
     Some(list["data"].as_array()?.iter().filter_map(id).collect())
 }
 
-/// Returns the message of a refusal, or its beginning.
 fn message(body: &[u8]) -> String {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     // Google puts its error into a list.
@@ -165,7 +156,6 @@ fn message(body: &[u8]) -> String {
     words.join(" ").chars().take(MAX_TOLD).collect()
 }
 
-/// Returns what to say about a model that is not in the list.
 pub(super) fn missed(model: &str, listed: &[String]) -> String {
     let mut near: Vec<&str> = listed.iter().map(String::as_str).collect();
     near.sort_by_cached_key(|name| (strsim::damerau_levenshtein(name, model), *name));

@@ -100,7 +100,6 @@ fn tell(event: &ReplayEvent, json: bool) -> std::io::Result<()> {
     event_text(event).map_or(Ok(()), out::line)
 }
 
-/// One event; nothing of those that only programs want.
 fn event_text(event: &ReplayEvent) -> Option<String> {
     match event {
         ReplayEvent::Began { n_sessions } => Some(format!(

@@ -6,7 +6,6 @@ use metaclaw_turns::{MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring, Turn}
 /// Bytes of a piece, unless one turn alone has more.
 const PIECE: usize = 8 << 20;
 
-/// A piece that is gathered, and what became of those before it.
 pub(super) struct RestorePieces<'s> {
     caller: &'s ControlCaller,
     restoring: Restoring,
@@ -18,7 +17,6 @@ pub(super) struct RestorePieces<'s> {
 // === impl RestorePieces ===
 
 impl<'s> RestorePieces<'s> {
-    /// For the log that `caller` reaches.
     pub(super) fn new(caller: &'s ControlCaller) -> Self {
         Self {
             caller,
@@ -29,7 +27,6 @@ impl<'s> RestorePieces<'s> {
         }
     }
 
-    /// Adds the next turn, of about so many bytes.
     pub(super) async fn add(&mut self, turn: Turn, n_bytes: usize) -> anyhow::Result<()> {
         if self.piece.len() >= MAX_RESTORE || self.n_bytes + n_bytes > PIECE {
             self.send().await?;

@@ -30,18 +30,15 @@ struct ScheduleArgs {
     json: bool,
 }
 
-/// What is known, by whom.
 struct KnownSchedule {
     state: SavedState,
     /// Whether a running process says so; otherwise it is what the last one left.
     is_running: bool,
 }
 
-/// The same as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct KnownJson<'a> {
     running: bool,
-    /// How old what is known is, in milliseconds.
     age_ms: u64,
     window: Window,
     next: Option<Next>,
@@ -89,7 +86,6 @@ impl KnownSchedule {
         }
     }
 
-    /// The next window, in one line.
     fn next(&self, now_ms: u64) -> String {
         let (window, next) = self.state.at(now_ms);
         let told = match next {
@@ -175,13 +171,11 @@ fn because(why: Opening) -> String {
     }
 }
 
-/// Until when it stays open, where that is known.
 fn until(next: &Next, now_ms: u64) -> String {
     let until = next.until_ms.map(|ms| local_clock(ms, now_ms));
     until.map_or_else(String::new, |until| format!(", until {until}"))
 }
 
-/// The next busy time, and how many there are.
 fn calendar(state: &SavedState, now_ms: u64) -> String {
     let busy = &state.facts.busy;
     let clock = |ms| local_clock(ms, now_ms);

@@ -66,7 +66,6 @@ impl ServiceArgs {
     }
 }
 
-/// How the unit is, in words.
 pub(super) fn status(environment: &Environment) -> String {
     let path = unit_path(environment);
     if !path.exists() {
@@ -199,7 +198,6 @@ fn unit_path(environment: &Environment) -> PathBuf {
     config.join("systemd/user").join(UNIT)
 }
 
-/// The text of the unit that keeps the listening socket.
 fn socket(address: SocketAddr) -> String {
     format!(
         "{MARK}\n[Unit]\nDescription=The port of MetaClaw, which stays open while its proxy starts again\n\n\
@@ -207,7 +205,6 @@ fn socket(address: SocketAddr) -> String {
     )
 }
 
-/// The text of the unit that starts the proxy.
 fn unit(program: &Path, home: &Path, environment: &Environment) -> String {
     let variables = VARIABLES.iter().filter_map(|name| {
         let variable = quoted(&format!("{name}={}", environment.get(name)?));
@@ -245,7 +242,6 @@ fn systemctl(arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether a systemd of this user can be asked.
 fn has_systemd() -> bool {
     let asked = systemctl(&["show-environment"])
         .stdout(Stdio::null())

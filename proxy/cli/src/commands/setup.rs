@@ -31,7 +31,6 @@ use crate::{
 pub(super) mod answers;
 mod interview;
 
-/// What must be given where nobody can be asked.
 const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
 #[derive(Debug, Default, Args)]
@@ -121,7 +120,6 @@ impl SetupArgs {
         Ok(())
     }
 
-    /// The keys that flags set.
     fn given(&self, context: &Context) -> anyhow::Result<Vec<(&'static str, String)>> {
         let path = |path: &Option<PathBuf>| path.as_deref().map(absolute);
         let flags = [
@@ -157,7 +155,6 @@ impl SetupArgs {
         Ok(Some(key))
     }
 
-    /// Takes all answers from the flags, the settings and the agent.
     async fn without_questions<'a>(
         &self,
         mut answers: SetupAnswers<'a>,
@@ -225,7 +222,6 @@ fn absolute(path: &Path) -> String {
     whole.to_string_lossy().into_owned()
 }
 
-/// Writes the values that changed, and prints them.
 fn write(file: &Path, answers: SetupAnswers<'_>) -> anyhow::Result<()> {
     let changes = answers.changes();
     let name = file.display();

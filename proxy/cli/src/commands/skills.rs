@@ -22,7 +22,6 @@ use super::{
 };
 use crate::out;
 
-/// The library's own history.
 const FILE: &str = "evolution_history.jsonl";
 
 #[derive(Debug, Args)]
@@ -163,16 +162,13 @@ async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {
     Ok(out::line(call(context, "lessons", change).await?)?)
 }
 
-/// How entries are shown.
 #[derive(Debug, Clone, Copy)]
 struct HistoryOutput {
     n: usize,
-    /// With the skills' texts and the requests that went wrong.
     full: bool,
     json: bool,
 }
 
-/// Shows the newest entries, the oldest of them first.
 fn show_log(context: &Context, shown: HistoryOutput, file: Option<PathBuf>) -> anyhow::Result<()> {
     let path = if let Some(path) = file {
         path
@@ -228,7 +224,6 @@ fn whole(skill: &HistorySkill) -> String {
     )
 }
 
-/// Shows what waits, of one agent or of all.
 async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyhow::Result<()> {
     let mut proposals = call(context, "lessons", ListProposals).await?;
     proposals.retain(|one| agent.is_none_or(|agent| *agent == one.source.agent));
@@ -251,7 +246,6 @@ async fn review(context: &Context, agent: Option<&AgentId>, json: bool) -> anyho
     Ok(())
 }
 
-/// Names a skill that a trial declined, or took out, with the figures.
 fn declined_line(proposal: &Proposal) -> String {
     let Proposal { n, name, why, .. } = proposal;
     let is_figures =
@@ -298,7 +292,6 @@ fn proposal_text(proposal: &Proposal) -> String {
     lines.join("\n")
 }
 
-/// Where it came from: turns here, or another home.
 fn origin(proposal: &Proposal) -> String {
     let source = &proposal.source;
     let Some(shared) = &proposal.shared else {

@@ -76,7 +76,6 @@ impl StartArgs {
         ended
     }
 
-    /// Serves until it is told to end.
     fn serve(
         self,
         context: &Context,
@@ -178,7 +177,6 @@ impl StartArgs {
             .collect()
     }
 
-    /// The settings, with what is to be said about them.
     fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
         let loaded = context.settings(self.config.clone(), self.flags(context))?;
         for unknown in &loaded.unknown {
@@ -190,7 +188,6 @@ impl StartArgs {
         Ok(loaded)
     }
 
-    /// The same start, for the process in the background.
     fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
         let config = self.config.as_ref().map(|one| one.display().to_string());
@@ -230,7 +227,6 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
     })
 }
 
-/// Says that it listens: to a person, or to the process that waits for it.
 fn announce(parent: bool, ready: &ReadyMessage) -> std::io::Result<()> {
     if parent {
         out::line(serde_json::to_string(ready)?)?;

@@ -31,7 +31,6 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-/// A status as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct RunningStatus {
     #[serde(flatten)]
@@ -39,12 +38,10 @@ struct RunningStatus {
     running: bool,
 }
 
-/// What `--json` prints where nothing runs.
 #[derive(Debug, Serialize)]
 struct NotRunning {
     running: bool,
     home: String,
-    /// The demo's home, where that runs.
     elsewhere: Option<String>,
 }
 
@@ -66,7 +63,6 @@ impl StatusArgs {
     }
 }
 
-/// Says that nothing runs in this home, and where something does.
 pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitCode> {
     let home = context.home.dir().display().to_string();
     let elsewhere = context
@@ -95,7 +91,6 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::from(exit::NOT_RUNNING))
 }
 
-/// The status in lines.
 fn text(status: &ProcessStatus, now_ms: u64) -> String {
     let about = &status.about;
     let up = match now_ms.saturating_sub(status.since_ms) / 1_000 {
@@ -160,7 +155,6 @@ fn trains(status: &ProcessStatus) -> bool {
     learner.is_none_or(|learner| learner.phase != Phase::Off)
 }
 
-/// Who is only relayed, how many chats were not kept, and how many were of agents beyond the limit.
 fn private(status: &ProcessStatus) -> Vec<String> {
     let told = privacy::off_text(&status.off);
     let mut lines = Vec::from_iter(told.map(|off| format!("off:     {off}")));
@@ -197,7 +191,6 @@ fn trainer(trainer: &TrainerStatus) -> String {
     format!("trainer: {how}")
 }
 
-/// Who answers chats for the trainer.
 fn inference(inference: &Inference) -> String {
     let why = inference.why.as_deref().unwrap_or("?");
     let how = match inference.state {
@@ -212,7 +205,6 @@ fn inference(inference: &Inference) -> String {
     format!("vLLM:    {} {how}{log}", inference.url)
 }
 
-/// An adapter that was to serve and cannot.
 fn lost(lost: &LostAdapter) -> String {
     let LostAdapter {
         agent,
@@ -222,7 +214,6 @@ fn lost(lost: &LostAdapter) -> String {
     format!("adapter: {adapter} cannot serve {agent}, and the base model answers: {why}")
 }
 
-/// How an upstream answers, and how it failed last.
 fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
     let counts = format!("{} answered, {} failed", it.n_good, it.n_failed);
     let Some(failed_ms) = it.last_failed_ms else {
@@ -237,7 +228,6 @@ fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
     }
 }
 
-/// How far turns came on their way to the weights, from all of them on.
 fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
     let main = match funnel.rollouts {
         0 => format!("main {}", funnel.main),
@@ -258,7 +248,6 @@ fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
     stages
 }
 
-/// The way of turns to the weights, as far as each got.
 fn funnel(funnel: &Funnel, trains: bool) -> String {
     let at_end = match funnel.judged_at_session_end {
         0 => String::new(),
@@ -274,7 +263,6 @@ fn funnel(funnel: &Funnel, trains: bool) -> String {
     )
 }
 
-/// What is wrong with the log, or was when it was opened.
 fn log(log: &LogStatus) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(why) = &log.broken {
@@ -299,13 +287,11 @@ fn log(log: &LogStatus) -> Vec<String> {
     lines
 }
 
-/// What waits for the owner's look.
 fn review(status: &ProcessStatus) -> impl Iterator<Item = String> {
     let lines = status.waiting.as_ref().map(WaitingReviews::lines);
     lines.unwrap_or_default().into_iter()
 }
 
-/// The last look at the shared folder, and what is wrong there.
 fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
     let peers = report.peers.iter();
     let n_own = peers.clone().filter(|peer| peer.is_own).count();
@@ -321,7 +307,6 @@ fn share(report: &ShareReport, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// What was spent today.
 fn spend(spend: &Spend) -> String {
     let spent = &spend.spent;
     let failed = match spent.n_failed {
@@ -337,7 +322,6 @@ fn spend(spend: &Spend) -> String {
     )
 }
 
-/// How much of today's prompts came from the provider's cache, and what prevented more.
 fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
     let chat = status.chat.unwrap_or_default();
     let Some(share) = chat.cache_share().percent() else {
@@ -360,7 +344,6 @@ fn prompt_cache(status: &ProcessStatus, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// What the learner does, and how each agent's weights are.
 fn learner_lines(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
     let judging = &learner.judging;
     let mut lines = vec![
@@ -388,7 +371,6 @@ fn learner_lines(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
     lines
 }
 
-/// What the training task does.
 fn doing(phase: &Phase, now_ms: u64) -> String {
     let until = |until_ms: u64| out::span(until_ms.saturating_sub(now_ms));
     match phase {
@@ -413,7 +395,6 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
     }
 }
 
-/// How an agent's weights are.
 fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<String> {
     let adapter = agent.adapter.as_deref().unwrap_or("the base model");
     let waiting = match agent.n_unanswered {
@@ -451,7 +432,6 @@ fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<Strin
     lines
 }
 
-/// How many of a step's samples earlier steps had as well.
 fn again_samples(step: &StepReport) -> String {
     match step.n_again {
         0 => String::new(),
@@ -459,7 +439,6 @@ fn again_samples(step: &StepReport) -> String {
     }
 }
 
-/// What the gate declined since an adapter last passed.
 fn declined(declined: &Declined, now_ms: u64) -> Vec<String> {
     let in_a_row = match declined.in_a_row {
         0 | 1 => String::new(),

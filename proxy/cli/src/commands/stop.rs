@@ -86,7 +86,6 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
     Ok(Some(holder.pid))
 }
 
-/// Whether the process took the order by its control listener.
 async fn ordered(context: &Context) -> bool {
     match ControlClient::of_running(&context.home).await {
         Ok(Some(client)) => client.call(&StopProcess).await.is_ok(),
@@ -95,7 +94,6 @@ async fn ordered(context: &Context) -> bool {
     }
 }
 
-/// Whether the home is free within `timeout`.
 async fn gone(home: &Home, timeout: Duration) -> anyhow::Result<bool> {
     let deadline = Instant::now() + timeout;
     while home.holder()?.is_some() {

@@ -21,12 +21,9 @@ use super::{
 };
 use crate::out;
 
-/// Stands for the base model in `--from`.
 const BASE: &str = "base";
 
-/// What to do when the process ended before the training did.
 const CUT_OFF: &str = "the training is not complete: `metaclaw start`, and run the same command again, which goes on after the last complete epoch";
-/// The time between two lines about steps.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -145,7 +142,6 @@ impl TrainArgs {
     }
 }
 
-/// The path as another process in another folder can open it.
 fn absolute(file: &Path, argument: &str) -> anyhow::Result<PathBuf> {
     file.canonicalize()
         .with_context(|| format!("{argument}: cannot read {}", file.display()))
@@ -173,7 +169,6 @@ impl StepLines {
     }
 }
 
-/// One event; nothing of those that only programs want.
 fn event_text(event: &SftEvent, dry_run: bool, steps: &mut StepLines) -> Option<String> {
     match event {
         SftEvent::Planned(it) => Some(planned(it)),

@@ -56,7 +56,6 @@ fn show<T: Serialize>(steps: &[T], text: fn(&T) -> String, json: bool) -> anyhow
     Ok(())
 }
 
-/// One step in one line.
 fn step_line(step: &StepReport) -> String {
     format!(
         "{}: step {} of {} turns in {:.1} s; {}",
@@ -68,7 +67,6 @@ fn step_line(step: &StepReport) -> String {
     )
 }
 
-/// What became of a step's adapter.
 pub(super) fn came_to(step: &StepReport) -> String {
     let adapter = &step.adapter;
     if step.serves {
@@ -80,7 +78,6 @@ pub(super) fn came_to(step: &StepReport) -> String {
     }
 }
 
-/// One agent's next step: what it goes on from, its samples, what would be set aside.
 fn preview_text(step: &StepPreview) -> String {
     let place = match &step.lineage {
         Some(lineage) => format!("step {} of lineage {lineage}", step.n),
@@ -143,7 +140,6 @@ mod tests {
 
     use super::*;
 
-    /// A step of which the gate made these tests.
     fn report(serves: bool, tests: &Value) -> StepReport {
         let spread = json!({"n": 0, "mean": 0.0, "std": 0.0, "min": 0.0, "max": 0.0});
         let step = json!({
@@ -180,7 +176,6 @@ mod dry_run_tests {
 
     use super::*;
 
-    /// A step with this mean and deviation of scores.
     fn preview(mut step: Value, mean: f64, std: f64) -> StepPreview {
         let reward = Spread {
             mean,

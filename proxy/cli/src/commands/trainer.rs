@@ -71,7 +71,6 @@ pub(crate) struct TrainerStatusArgs {
     json: bool,
 }
 
-/// What is found.
 #[derive(Debug, Serialize)]
 struct SeenTrainer {
     program: PathBuf,

@@ -162,7 +162,6 @@ fn row(turn: &TurnSummary) -> Vec<String> {
     ]
 }
 
-/// One line, cut at `width` characters.
 pub(super) fn short(text: &str, width: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= width {
@@ -172,12 +171,10 @@ pub(super) fn short(text: &str, width: usize) -> String {
     format!("{cut}…")
 }
 
-/// Returns a turn as it is shown to a person.
 pub(super) fn shown(turn: &Turn, full: bool) -> String {
     show::text(turn, full)
 }
 
-/// How a turn is shown.
 #[derive(Debug, Clone, Copy)]
 struct ShownTurn {
     full: bool,
@@ -210,14 +207,12 @@ async fn show(context: &Context, id: TurnId, how: ShownTurn) -> anyhow::Result<(
     Ok(())
 }
 
-/// Every turn, whole, one a line.
 async fn export(context: &Context) -> anyhow::Result<()> {
     let mut lines = out::lines();
     stream_export(context, |piece| lines.write_all(piece)).await?;
     Ok(lines.flush()?)
 }
 
-/// The good turns as chats, one a line; on standard error how many there are.
 async fn export_chats(context: &Context, agent: Option<AgentId>) -> anyhow::Result<()> {
     let mut lines = out::lines();
     let mut counts = ChatCounts::default();
@@ -234,7 +229,6 @@ async fn export_chats(context: &Context, agent: Option<AgentId>) -> anyhow::Resu
     Ok(())
 }
 
-/// Reads the whole log, piece by piece.
 async fn stream_export(
     context: &Context,
     each: impl FnMut(&[u8]) -> io::Result<()>,

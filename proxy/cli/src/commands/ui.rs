@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::{context::Context, status::not_running};
 use crate::{environment::Environment, out};
 
-/// Programs that open an address in the person's browser, on Linux, in WSL and on macOS.
 const OPENERS: [&str; 3] = ["xdg-open", "wslview", "open"];
 
 #[derive(Debug, Args)]
@@ -29,12 +28,10 @@ pub(crate) struct UiArgs {
     json: bool,
 }
 
-/// The link as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct LoginLink {
     running: bool,
     link: String,
-    /// The page itself, for a browser that is signed in.
     page: String,
     seconds: u64,
 }
@@ -75,7 +72,6 @@ impl UiArgs {
     }
 }
 
-/// What to do with the link.
 fn instructions(link: &LoginLink, address: SocketAddr, is_opened: bool, is_remote: bool) -> String {
     let first = if is_opened {
         "The link was opened in your browser."
@@ -101,7 +97,6 @@ fn is_remote(environment: &Environment) -> bool {
     environment.get("SSH_CONNECTION").is_some()
 }
 
-/// Has a browser open an address; false if no program for that is found, or no screen is there.
 fn opens(environment: &Environment, link: &str) -> bool {
     let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"]
         .iter()

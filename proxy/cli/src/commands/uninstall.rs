@@ -60,7 +60,6 @@ impl UninstallArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What is in the home and ours.
     fn ours(&self, home: &Home) -> io::Result<Vec<String>> {
         let mut names = home.own_entries()?;
         names.retain(|name| !(self.keep_lessons && name == "skills"));
@@ -68,7 +67,6 @@ impl UninstallArgs {
     }
 }
 
-/// Stops one proxy of the home and puts back what it changed.
 async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
     let (wiring, wires) = (wiring(&home), wires::wires(&home));
     let of_proxy = Context {
@@ -102,7 +100,6 @@ fn plan(home: &Home, ours: &[String]) -> String {
     )
 }
 
-/// Removes the home itself if it is empty, and says what is left.
 fn last_words(home: &Home, context: &Context) -> io::Result<String> {
     let dir = home.dir();
     let mut lines = Vec::new();

@@ -144,7 +144,6 @@ fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
     Ok(is_told)
 }
 
-/// Says that MetaClaw cannot wire this agent, and what to set by hand instead.
 fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
     let target = Goal::load(context)?.target(name);
     let by_hand = settings_by_hand(name, &surroundings(&context.environment), &target);
@@ -231,7 +230,6 @@ fallback         if it has a list of providers: the one that it uses today, as t
     )
 }
 
-/// Returns the commands for an agent that has no settings file for it.
 fn commands_of(name: &str, target: &Target) -> String {
     if name != "nemoclaw" {
         return String::new();
@@ -245,7 +243,6 @@ fn commands_of(name: &str, target: &Target) -> String {
     )
 }
 
-/// Returns a row for each agent that was found or is wired.
 fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
     let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
     let is_running = context.home.holder()?.is_some();

@@ -128,7 +128,6 @@ impl UndoArgs {
     }
 }
 
-/// Those in force.
 async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     if json {
@@ -152,7 +151,6 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
     Ok(out::line(out::table(&head, &rows))?)
 }
 
-/// Those that wait.
 async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     let waits = |lesson: &&Lesson| matches!(lesson.state, LessonState::Review { .. });
@@ -193,7 +191,6 @@ fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<Strin
     vec![wish.to_owned(), place, number, none(), none(), none()]
 }
 
-/// A wish, when it was learned, the number that takes it back, and how turns went with it and without.
 fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
     let counted = counted(counts);
     if view.shared.iter().any(|shared| shared == wish) {

@@ -26,7 +26,6 @@ pub(super) struct PersonLines {
     pub full: Format,
 }
 
-/// The fields of a line, as text.
 #[derive(Default)]
 struct PersonFields(BTreeMap<&'static str, String>);
 
@@ -61,7 +60,6 @@ impl PersonFields {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Returns the agent, the upstream, how the turn ended, how long it took, and its cost.
     fn turn(&self) -> String {
         let of = |name| self.get(name).unwrap_or("?");
         let kind = match self.get("kind") {

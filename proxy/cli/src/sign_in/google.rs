@@ -19,15 +19,12 @@ use serde_json::{Map, Value, json};
 
 use super::loopback::{Pkce, Redirect, answered};
 
-/// The permission that is requested: to read calendars.
 const SCOPE: &str = "https://www.googleapis.com/auth/calendar.readonly";
 const AUTH: &str = "https://accounts.google.com/o/oauth2/v2/auth";
 const TOKEN: &str = "https://oauth2.googleapis.com/token";
-/// A token that ends within this time is refreshed before it is used.
 const EARLY: Duration = Duration::from_secs(60);
 /// The longest lifetime of a token that is believed, in seconds: a year. A greater number would overflow a time.
 const MAX_LIFETIME: u64 = 365 * 24 * 3_600;
-/// How to get a new token.
 const AGAIN: &str = "sign in by `metaclaw auth login --provider google-calendar`";
 
 /// An OAuth client, as in the file `credentials.json` of Google Cloud. It has a secret, and so no `Debug`.
@@ -82,7 +79,6 @@ impl OauthClient {
         })
     }
 
-    /// Returns the page at which a person signs in.
     pub(crate) fn page(&self, redirect: &Redirect, pkce: &Pkce) -> anyhow::Result<Url> {
         let back = come_back(redirect);
         let query = [
@@ -209,7 +205,6 @@ impl GoogleToken {
             .to_owned())
     }
 
-    /// Takes over a token that Google gave, and when it ends.
     fn take(&mut self, answer: &Value) -> anyhow::Result<()> {
         let token = answer["access_token"].as_str();
         let token = token.context("Google's answer has no access_token")?;

@@ -14,9 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a person has to sign in.
 const SIGN_IN: Duration = Duration::from_secs(10 * 60);
-/// How long a browser has to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
 /// The longest head of a request that is read, in bytes.
 const MAX_REQUEST: usize = 16 << 10;
@@ -26,12 +24,9 @@ const MAX_CONNECTIONS: usize = 32;
 const DONE: &str = "You are signed in. You can close this page.";
 const FAILED: &str = "The sign-in failed. The terminal says why.";
 const OTHER: &str = "This is no page of the sign-in.";
-/// The largest answer that is read, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
-/// The timeout for one answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The address to which the provider sends the browser.
 #[derive(Debug)]
 pub(crate) struct Redirect {
     listener: TcpListener,
@@ -40,7 +35,6 @@ pub(crate) struct Redirect {
     pub(crate) state: String,
 }
 
-/// The answer of the provider, in the address that the browser asks for.
 enum ProviderAnswer {
     Code(String),
     Refusal(String),
@@ -187,7 +181,6 @@ pub(crate) async fn answered(request: reqwest::RequestBuilder) -> anyhow::Result
 /// The secret of one sign-in, and its hash, which the provider gets first. It has no `Debug`, so that no log shows it.
 pub(crate) struct Pkce {
     pub(crate) verifier: String,
-    /// The SHA-256 of the verifier.
     pub(crate) challenge: String,
 }
 

@@ -7,12 +7,10 @@ use serde_json::json;
 
 use super::loopback::{Pkce, Redirect, answered};
 
-/// Where OpenRouter is.
 pub(crate) const OPENROUTER: &str = "https://openrouter.ai";
 /// The port that OpenRouter's documentation names for programs on one's own machine.
 pub(crate) const PORT: u16 = 3000;
 
-/// Returns the page at which a person signs in.
 pub(crate) fn page(site: &str, redirect: &Redirect, pkce: &Pkce) -> anyhow::Result<Url> {
     let back = format!("http://localhost:{}/{}", redirect.port(), redirect.state);
     let query = [

@@ -18,7 +18,6 @@ use tokio::{
 };
 use tracing::{debug, info};
 
-/// The longest line of the trainer that is passed on.
 const MAX_LINE: u64 = 4 * 1024;
 /// How long the output of a trainer is read after it has exited.
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
@@ -34,7 +33,6 @@ pub(super) struct Child {
     last_line: Arc<Mutex<String>>,
 }
 
-/// The line that it prints when it is ready.
 #[derive(Debug, Deserialize)]
 struct TrainerReadyLine {
     ready: bool,
@@ -81,7 +79,6 @@ impl Child {
         })
     }
 
-    /// Returns the process id, or 0 once it has ended.
     pub(super) fn pid(&self) -> u32 {
         self.process.id().unwrap_or_default()
     }
@@ -138,7 +135,6 @@ impl Child {
     }
 }
 
-/// Returns the address in a ready line, or `None` for any other line.
 fn ready(line: &str) -> Option<SocketAddr> {
     let line: TrainerReadyLine = serde_json::from_str(line).ok()?;
     line.ready.then_some(line.address)
@@ -154,7 +150,6 @@ fn without_time(line: &str) -> &str {
     }
 }
 
-/// Passes lines on to MetaClaw's log.
 async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_line: Arc<Mutex<String>>) {
     while let Ok(Some(text)) = line(&mut from).await {
         info!(target: "trainer", "{}", without_time(&text));
@@ -162,7 +157,6 @@ async fn forward(mut from: impl AsyncBufReadExt + Unpin, last_line: Arc<Mutex<St
     }
 }
 
-/// Returns the next line, cut at a limit, or `None` at the end.
 async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut bounded = AsyncReadExt::take(&mut *from, MAX_LINE);
@@ -172,7 +166,6 @@ async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<St
     Ok(Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()))
 }
 
-/// The program and its arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct TrainerSpec {
     pub program: PathBuf,

@@ -22,7 +22,6 @@ pub(crate) struct TrainerProgram {
     pub origin: TrainerOrigin,
 }
 
-/// Where it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TrainerOrigin {

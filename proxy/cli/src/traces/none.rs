@@ -6,7 +6,6 @@ use tracing_subscriber::{Layer, layer::Identity, registry::LookupSpan};
 
 use crate::environment::Environment;
 
-/// Knows only whether traces were requested.
 #[derive(Debug)]
 pub(crate) struct Traces {
     is_asked_for: bool,
@@ -28,7 +27,6 @@ pub(crate) fn set_parent(_: &Span, _: &HeaderMap) {}
 // === impl Traces ===
 
 impl Traces {
-    /// Reports that there are none.
     pub(crate) fn log_target(&self) {
         if self.is_asked_for {
             warn!(

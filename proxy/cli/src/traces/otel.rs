@@ -21,16 +21,12 @@ use tracing_subscriber::{Layer, filter::filter_fn, registry::LookupSpan};
 
 use crate::{environment::Environment, roots};
 
-/// The name of the gateway's span around each request.
 const REQUEST: &str = "request";
 /// The targets of the gateway's lines about turns and refusals, which contain no text of them.
 const LINES: [&str; 2] = ["metaclaw::turn", "metaclaw::refused"];
-/// The timeout for one batch of spans.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The timeout for the last batch.
 const LAST: Duration = Duration::from_secs(5);
 
-/// The exporter of spans, or nothing if no collector is named.
 #[derive(Debug)]
 pub(crate) struct Traces(Option<(SdkTracerProvider, Url)>);
 
@@ -71,7 +67,6 @@ where
     Ok((Some(layer), Traces(Some((provider, url)))))
 }
 
-/// Puts a request's span into the client's trace.
 pub(crate) fn set_parent(span: &Span, headers: &HeaderMap) {
     let parent =
         TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
@@ -127,7 +122,6 @@ fn client() -> anyhow::Result<blocking::Client> {
     Ok(client.build()?)
 }
 
-/// A request's headers, in the propagator's form.
 struct Headers<'a>(&'a HeaderMap);
 
 // === impl Headers ===
@@ -145,7 +139,6 @@ impl Extractor for Headers<'_> {
 // === impl Traces ===
 
 impl Traces {
-    /// Reports where spans go.
     pub(crate) fn log_target(&self) {
         if let Self(Some((_, url))) = self {
             let url = url.as_str();

@@ -15,14 +15,12 @@ use crate::harness::{Home, Reply, Request, Running, Server, until};
 const SYSTEM: usize = 26_000;
 const TURNS: usize = 50;
 
-/// The requests to the cloud, by purpose.
 #[derive(Debug, Default)]
 struct Asked {
     chats: AtomicU64,
     heard: AtomicU64,
     judged: AtomicU64,
     written: AtomicU64,
-    /// Tokens of chats, and of everything else.
     chat: AtomicU64,
     learning: AtomicU64,
 }

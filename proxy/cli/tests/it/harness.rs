@@ -31,21 +31,18 @@ impl Upstream {
         self.server.asked_of("/v1/chat/completions")
     }
 
-    /// What the last chat showed as its authorisation.
     pub(crate) fn shown(&self) -> String {
         let chats = self.chats();
         let shown = chats.last().and_then(|it| it.header("authorization"));
         shown.unwrap_or_default().to_owned()
     }
 
-    /// How many chats and verdicts it was asked for.
     pub(crate) fn n_asked(&self) -> usize {
         let chats = self.chats();
         chats.iter().filter(|it| !is_hearing(&it.json())).count()
     }
 }
 
-/// A home before an upstream, and the proxy that runs there.
 pub(crate) async fn started() -> (Upstream, Home, Running) {
     let upstream = Upstream::new();
     let home = Home::before(&upstream.url);
@@ -94,7 +91,6 @@ fn answer(request: &Request) -> Reply {
     }
 }
 
-/// The reply to a chat.
 pub(crate) fn says(request: &Value, text: &str) -> Reply {
     let n_messages = n_of(&request["messages"]);
     let mut reply = metaclaw_test_kit::chat::says(text);
@@ -103,7 +99,6 @@ pub(crate) fn says(request: &Value, text: &str) -> Reply {
     Reply::json(reply)
 }
 
-/// The length of a list.
 pub(crate) fn n_of(list: &Value) -> usize {
     list.as_array().map_or(0, Vec::len)
 }

@@ -28,7 +28,6 @@ async fn says(proxy: &Running, session: &str, system: &str, words: &str) -> Stri
     proxy.send(path, session, &body).await
 }
 
-/// Returns the agent's lessons that come from its host.
 async fn hosts(home: &Home) -> Vec<String> {
     let listed = home.json(&["lessons", "--json"]).await;
     let lessons = listed["lessons"].as_array().into_iter().flatten();

@@ -4,7 +4,6 @@ use tokio::net::TcpListener;
 
 use crate::harness::{Home, Upstream, has, n_of};
 
-/// Returns a port that was free a moment ago.
 async fn free_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().port().to_string()

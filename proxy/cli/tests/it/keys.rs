@@ -6,7 +6,6 @@ use serde_json::json;
 
 use crate::harness::{Home, Running, Upstream, has};
 
-/// Returns the status of a chat with a key, for an agent.
 async fn status(proxy: &Running, key: &str, agent: &str) -> String {
     let headers = format!("s\r\nauthorization: Bearer {key}\r\nx-agent-id: {agent}");
     let body = json!({"messages": [{"role": "user", "content": "Hello"}]});

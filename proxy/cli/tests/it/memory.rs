@@ -31,7 +31,6 @@ async fn call(proxy: &Running, method: &str, path: &str, body: Option<&Value>) -
     (status, serde_json::from_str(body).unwrap())
 }
 
-/// What the system text of a session's first turn was.
 async fn given(home: &Home, session: &str) -> String {
     let turns = ["turns", "list", "--session", session, "--json"];
     let turns = home.json_until(&turns, |it| it[0]["id"].is_string()).await;

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, Request, Running, Server, says};
 
-/// A person of the group.
 struct Person {
     id: &'static str,
     wish: &'static str,
@@ -38,7 +37,6 @@ fn message(person: &Person, text: &str) -> String {
     )
 }
 
-/// Has the people speak in turn in a session of the group.
 async fn talk(proxy: &Running, session: &str, n_turns: usize, text: impl Fn(&Person) -> String) {
     let mut said: Vec<String> = Vec::new();
     for turn in 0..n_turns {

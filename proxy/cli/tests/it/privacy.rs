@@ -10,7 +10,6 @@ use crate::{
     wishes::files_with,
 };
 
-/// Returns the questions in the log, in order of their sessions' names.
 async fn asked(home: &Home) -> Vec<String> {
     let turns = home.json(&["turns", "list", "--json"]).await;
     let asked = turns.as_array().into_iter().flatten().rev();

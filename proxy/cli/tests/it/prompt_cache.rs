@@ -14,7 +14,6 @@ fn upstream() -> Server {
     Server::new(move |_| Reply::json(&reply))
 }
 
-/// Sends a conversation, and waits until the log has so many turns.
 async fn chat(home: &Home, proxy: &Running, words: &[&str], n_turns: usize) {
     proxy.chat("day-1", words).await;
     home.json_until(&["turns", "list", "--json"], |it| n_of(it) == n_turns)

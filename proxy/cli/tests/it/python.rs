@@ -2,7 +2,6 @@
 
 use crate::harness::{Home, Running, Upstream, has};
 
-/// A home with this file, and the proxy that runs in it.
 async fn started(file: &str, upstream: &Upstream) -> (Home, Running) {
     let home = home(file, upstream);
     let proxy = home.start().await;

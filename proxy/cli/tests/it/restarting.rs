@@ -7,7 +7,6 @@ use crate::harness::{Home, Upstream, until};
 
 const START: [&str; 5] = ["start", "-d", "--port", "0", "--no-wire"];
 
-/// What the running proxy says of itself.
 fn run_file(home: &Home) -> Value {
     let text = home.read("run.json");
     serde_json::from_str(&text).unwrap()

@@ -26,7 +26,6 @@ sys.exit(0 if task["answer"] in reply else 1)
 
 const TASKS: &str = "{\"id\": \"good\", \"question\": \"one?\", \"answer\": \"to 1\"}\n{\"id\": \"bad\", \"question\": \"two?\", \"answer\": \"to 2\"}\n";
 
-/// Writes the files of a run; the path of its file.
 fn write(home: &Home, more: &str) -> String {
     let path = |name: &str| home.path().join(name);
     std::fs::write(path("agent.py"), AGENT).unwrap();

@@ -4,7 +4,6 @@ use crate::harness::{Home, Upstream, has, started};
 
 const WISH: &str = "Please always answer in one sentence.";
 
-/// A home with `upstream` in which a wish was said and detected.
 async fn taught(upstream: &Upstream) -> (Home, crate::harness::Running) {
     let home = Home::before(&upstream.url);
     let proxy = home.start().await;

@@ -25,7 +25,6 @@ fn write(home: &Home, name: &str, content: &str) {
     fs::write(folder.join("SKILL.md"), text).unwrap();
 }
 
-/// Returns the skills that wait in a home.
 async fn waiting(home: &Home) -> Vec<Value> {
     let listed = home.json(&["skills", "review", "--json"]).await;
     let listed = listed["waiting"].as_array().or(listed.as_array());
@@ -119,7 +118,6 @@ impl MotoServer {
     }
 }
 
-/// Returns what is wrong with the share.
 async fn problems(home: &Home) -> String {
     let status = home.json(&["status", "--json"]).await;
     status["share"]["problems"].to_string()

@@ -6,7 +6,6 @@ use serde_json::json;
 
 use crate::harness::{Home, has};
 
-/// A home with an empty log.
 async fn home() -> Home {
     let home = Home::new("mode: skills_only\nproxy: {port: 0}\n");
     log(&home).close().await;

@@ -36,7 +36,6 @@ fn with_trainer(upstream: &Upstream) -> Home {
     home.with_trainer(&script(upstream))
 }
 
-/// Waits until the proxy says with this status whether it is ready.
 async fn ready(proxy: &Running, status: &str) {
     until(
         "readiness",

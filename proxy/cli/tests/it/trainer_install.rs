@@ -16,7 +16,6 @@ const GOOD: &str = "case \"$1\" in --version) echo metaclaw-trainer VERSION;; \
                     *) echo \"$0\" > \"$METACLAW_NOTE\"; cat > /dev/null;; esac";
 const SETTINGS: &str = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n";
 
-/// An archive with this script in it, in a folder of its own below the home.
 fn archive(home: &Home, folder: &str, script: &str) -> PathBuf {
     let script = script.replace("VERSION", VERSION);
     packed(
@@ -48,7 +47,6 @@ fn packed(home: &Home, folder: &str, name: &str, text: &str) -> PathBuf {
     to
 }
 
-/// Writes the list of checksums for an archive, or for another one.
 fn list(archive: &Path, sum: Option<&str>) {
     let sum = match sum {
         Some(sum) => sum.to_owned(),
@@ -72,7 +70,6 @@ async fn refused(home: &Home, archive: &Path) -> String {
     home.refusal(&["trainer", "install", "--from", &from]).await
 }
 
-/// Returns the names of the installed programs.
 fn programs(home: &Home) -> Vec<String> {
     let entries = fs::read_dir(home.path().join("programs"))
         .into_iter()

@@ -18,7 +18,6 @@ async fn talked(upstream: &Upstream) -> Home {
     home
 }
 
-/// Returns everything that the home reports about its turns.
 async fn told(home: &Home) -> Vec<String> {
     let list = home.json(&["turns", "list", "-n", "100", "--json"]).await;
     let mut told = vec![list.to_string()];

@@ -13,7 +13,6 @@ use crate::{
     output::at_terminal,
 };
 
-/// A person with OpenClaw, and nothing of ours yet.
 struct Person {
     _folder: tempfile::TempDir,
     file: PathBuf,

@@ -8,7 +8,6 @@ use metaclaw_turns::{LogError, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Files of a checkpoint: the learner's manifest, and the trainer's own state.
 const MANIFEST: &str = "manifest.json";
 const STATE: &str = "state.json";
 
@@ -63,13 +62,11 @@ pub struct AdapterDetail {
     pub outcome: Option<StepOutcome>,
 }
 
-/// A checkpoint with what it says of itself.
 struct KnownCheckpoint<'a> {
     info: &'a CheckpointInfo,
     says: ManifestView,
 }
 
-/// Checkpoints by name.
 type KnownCheckpoints<'a> = BTreeMap<&'a str, KnownCheckpoint<'a>>;
 
 // === impl KnownCheckpoint ===
@@ -80,7 +77,6 @@ impl<'a> KnownCheckpoint<'a> {
         Self { info, says }
     }
 
-    /// The turns of its step, each with its score.
     fn turns(&self) -> impl Iterator<Item = (String, Option<i64>)> {
         let scores = &self.says.scores;
         let turns = self.says.turns.iter();
@@ -88,7 +84,6 @@ impl<'a> KnownCheckpoint<'a> {
     }
 }
 
-/// Returns each adapter with the manifest of its checkpoint, which has the same name.
 pub(crate) fn details(
     adapters: Vec<AdapterView>,
     checkpoints: &[CheckpointInfo],
@@ -131,7 +126,6 @@ fn ancestors(name: &str, known: &KnownCheckpoints<'_>) -> Vec<String> {
     line.take(known.len()).collect()
 }
 
-/// Adds what the log says that the step of each came to.
 pub(crate) async fn add_outcomes(
     log: &TurnLog,
     details: &mut [AdapterDetail],
@@ -177,7 +171,6 @@ pub(crate) fn on_disk(folder: &Path) -> io::Result<Vec<AdapterDetail>> {
     Ok(details(adapters, &checkpoints))
 }
 
-/// Optimiser steps, by a trainer's own state.
 fn steps(state: Value) -> u64 {
     #[derive(Default, Deserialize)]
     #[serde(default)]

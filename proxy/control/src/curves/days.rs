@@ -10,7 +10,6 @@ use crate::figures::{CountedDays, Period, Share, begin_ms, chat_tokens, date_of,
 
 const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";
 
-/// The counts of each day of UTC that has any.
 type CountsByDay = BTreeMap<Date, DailyCounts>;
 
 /// Returns the curves of the days up to `now_ms`. Without a log they have no points.

@@ -8,7 +8,6 @@ use serde::Deserialize as _;
 
 use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, ValueInterval};
 
-/// A curve of figures that are in `steps.jsonl`.
 struct FigureCurve {
     id: &'static str,
     title: &'static str,
@@ -46,7 +45,6 @@ const FIGURES: [FigureCurve; 3] = [
 ];
 const REWARD: &str = "reward/mean";
 
-/// A test of the gate that is a curve.
 struct GateCurve {
     test: &'static str,
     title: &'static str,
@@ -68,7 +66,6 @@ const TESTS: [GateCurve; 2] = [
 const NO_STEP: &str = "No training step has measured this yet.";
 const NO_TEST: &str = "The gate has measured this of no adapter yet.";
 
-/// A point with the line that it belongs to.
 struct PointOf {
     agent: String,
     words: &'static str,

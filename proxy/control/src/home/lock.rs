@@ -48,7 +48,6 @@ pub enum HomeLockError {
 // === impl HomeLock ===
 
 impl HomeLock {
-    /// Takes the lock and writes this process and its command into the file.
     pub(super) fn acquire(path: &Path, doing: &str, flag: String) -> Result<Self, HomeLockError> {
         let mut file = open(path)?;
         match file.try_lock() {
@@ -67,7 +66,6 @@ impl HomeLock {
         Ok(Self { _file: file })
     }
 
-    /// Returns the process that has the lock, if there is one.
     pub(super) fn holder(path: &Path) -> Result<Option<Holder>, HomeLockError> {
         if !path.exists() {
             return Ok(None);

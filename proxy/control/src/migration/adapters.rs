@@ -29,12 +29,9 @@ const PICKLE: &str = "adapter_model.bin";
 /// How deep below a given folder adapters are looked for.
 const DEPTH: usize = 3;
 const MAX_CONFIG: u64 = 1 << 20;
-/// The largest header of a safetensors file that is read.
 const MAX_HEADER: u64 = 64 << 20;
-/// The most numbers of one tensor.
 const MAX_NUMBERS: u64 = 1 << 32;
 
-/// An adapter of an old home that can be registered.
 struct PeftAdapter {
     from: PathBuf,
     agent: AgentId,
@@ -55,13 +52,11 @@ struct PeftConfig {
     target_modules: Vec<String>,
 }
 
-/// A tensor in the header of a safetensors file.
 #[derive(Deserialize)]
 struct HeaderTensor {
     shape: Vec<u64>,
 }
 
-/// Registers the adapters of the old home in the trainer's folder.
 pub(super) fn take(
     old: &OldHome,
     checkpoints: &Path,
@@ -102,7 +97,6 @@ pub(super) fn take(
     Ok(())
 }
 
-/// Finds the folders with an adapter, at most `depth` below `folder`.
 fn adapter_folders(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(CONFIG).is_file() {
         return vec![folder.to_owned()];
@@ -154,7 +148,6 @@ impl PeftAdapter {
         })
     }
 
-    /// Writes the adapter and its checkpoint below the trainer's folder, each whole or not at all.
     fn write(&self, checkpoints: &Path) -> io::Result<()> {
         let copy = |to: &Path| -> io::Result<()> {
             for file in [CONFIG, WEIGHTS] {
@@ -171,7 +164,6 @@ impl PeftAdapter {
         make_folder(&checkpoints.join("adapters"), &self.name, copy)
     }
 
-    /// The state of an optimiser that made no step.
     fn state(&self) -> io::Result<Value> {
         let written = fs::metadata(self.from.join(WEIGHTS))?.modified()?;
         let created_ms = unix_ms(written);
@@ -243,7 +235,6 @@ fn write_json(path: &Path, value: &Value) -> io::Result<()> {
     fs::write(path, serde_json::to_vec_pretty(value)?)
 }
 
-/// Reads the shapes of a safetensors file's tensors from its header.
 fn header(path: &Path) -> anyhow::Result<BTreeMap<String, HeaderTensor>> {
     let mut file = File::open(path)?;
     let mut length = [0; 8];

@@ -14,7 +14,6 @@ use crate::home::Home;
 
 /// Files of which a home of the Python MetaClaw has at least one.
 const SIGNS: [&str; 4] = ["config.yaml", "skills", "auth-profiles.json", "memory"];
-/// Files that only a home of this program has.
 const OURS: [&str; 3] = ["metaclaw.lock", "turns", "wiring"];
 /// OpenClaw's own name for its first agent.
 const OPENCLAWS: &str = "main";
@@ -55,13 +54,11 @@ pub enum OldHomeError {
     Runs { dir: PathBuf },
 }
 
-/// The old home with what its settings say about other places.
 #[derive(Debug)]
 pub(super) struct OldHome {
     pub(super) dir: PathBuf,
     /// All texts of its config.yaml, by dotted path.
     pub(super) texts: BTreeMap<String, String>,
-    /// Folders in which adapters may be, with the agent that they belong to.
     pub(super) adapters: Vec<(AgentId, PathBuf)>,
 }
 
@@ -113,7 +110,6 @@ impl OldHome {
         Ok(old)
     }
 
-    /// Returns the folders that a key of each agent names, as `agents.ana.skills_dir`.
     pub(super) fn folders_of_agents(&self, key: &str) -> Vec<(AgentId, PathBuf)> {
         let named = self.texts.iter().filter_map(|(path, text)| {
             let agent = path.strip_prefix("agents.")?;
@@ -123,7 +119,6 @@ impl OldHome {
         named.collect()
     }
 
-    /// Returns the folder that a text of the settings names.
     pub(super) fn place(&self, text: &str) -> PathBuf {
         match text.strip_prefix("~/") {
             Some(below) => metaclaw_settings::address::user_folder().join(below),
@@ -137,7 +132,6 @@ pub(super) fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the sorted names of a folder's entries.
 pub(super) fn entry_names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     let name = |entry: &DirEntry| entry.file_name().to_string_lossy().into_owned();

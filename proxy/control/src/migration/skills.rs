@@ -16,7 +16,6 @@ use crate::home::Home;
 
 const SKILL: &str = "SKILL.md";
 const SHARED: &str = "_shared";
-/// Why a link is left.
 const LINK: &str = "it is a link, which may lead to a file that is no part of the skill: copy what it names yourself";
 /// The largest SKILL.md, as the library reads it.
 const MAX_SKILL: u64 = 256 << 10;
@@ -27,7 +26,6 @@ struct SkillFolder {
     place: PathBuf,
 }
 
-/// Copies the skills of the old library, of the folder that `skills.dir` names, and of the agents' own folders.
 pub(super) fn take(old: &OldHome, home: &Home, report: &mut MigrationReport) -> anyhow::Result<()> {
     let own = old.dir.join("skills");
     let named = old.texts.get("skills.dir").map(|text| old.place(text));

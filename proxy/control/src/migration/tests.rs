@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::{old_home::real, *};
 
-/// An old and a new home.
 struct Homes {
     folder: tempfile::TempDir,
 }
@@ -45,7 +44,6 @@ impl Homes {
         migrate(&request, &home, &|| Ok(home.trainer()))
     }
 
-    /// Every file below a folder with its content.
     fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![folder.to_owned()];
@@ -83,7 +81,6 @@ fn skill(name: &str, body: &str) -> String {
     format!("---\nname: {name}\ndescription: Use when: asked\n---\n\n{body}\n")
 }
 
-/// An old home with everything that one can have.
 fn full_home() -> Homes {
     Homes::new(&[
         (
@@ -224,7 +221,6 @@ fn folders_that_cannot_be_migrated_are_refused_in_words_and_nothing_is_written()
     assert!(refusal(&gone).starts_with("cannot read T/old: No such file"));
 }
 
-/// A safetensors file with these tensors, all zeros.
 fn safetensors(tensors: &[(&str, [u64; 2])]) -> Vec<u8> {
     let mut header = json!({"__metadata__": {"format": "pt"}});
     let mut end = 0;

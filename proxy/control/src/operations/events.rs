@@ -11,7 +11,6 @@ use crate::instance::Instance;
 /// Events that may wait to be read. More come only where nobody reads, and those are not told.
 const EVENTS: usize = 1_000;
 
-/// Tells events of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct EventTeller(mpsc::Sender<Vec<u8>>);
 

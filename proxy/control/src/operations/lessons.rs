@@ -145,7 +145,6 @@ impl Operation for Forget {
     }
 }
 
-/// How often the log has seen each lesson.
 async fn lesson_counts(
     instance: &Instance,
     agent: Option<&AgentId>,
@@ -157,7 +156,6 @@ async fn lesson_counts(
     counts.map_err(OperationFailure::unavailable)
 }
 
-/// Counts the lesson that came into force, if one did; in words what was done.
 async fn counted(instance: &Instance, changed: LessonChanged) -> String {
     let Some(agent) = &changed.learned else {
         return changed.told;
@@ -180,7 +178,6 @@ async fn counted(instance: &Instance, changed: LessonChanged) -> String {
     }
 }
 
-/// Runs what touches the file system where blocking is allowed.
 pub(super) async fn on_files<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, OperationFailure> {

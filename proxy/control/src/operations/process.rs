@@ -26,7 +26,6 @@ use crate::{
     waiting,
 };
 
-/// How long `status` waits for an answer of a part that may be busy.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// A change of the switch begins with what the one before it left, also in the file.
 static SWITCH_CHANGES: Mutex<()> = Mutex::const_new(());
@@ -143,7 +142,6 @@ impl Operation for SwitchChange {
     }
 }
 
-/// Who is only relayed by the home's file. Who switches everyone on, or off, need not know how it was.
 fn switched_in(home: &Home, change: &SwitchChange) -> anyhow::Result<RelayOnly> {
     match (&change.agent, privacy::load_off(home)) {
         (None, Err(_)) => Ok(RelayOnly::default()),
@@ -326,7 +324,6 @@ fn log_status(log: &TurnLog) -> LogStatus {
     }
 }
 
-/// What a part answers; none if it fails, or takes longer than [`STATUS_TIMEOUT`].
 async fn in_time<T, E>(asked: impl Future<Output = Result<T, E>>) -> Option<T> {
     timeout(STATUS_TIMEOUT, asked).await.ok()?.ok()
 }

@@ -148,7 +148,6 @@ impl StreamedOperation for Export {
 impl Operation for RolloutImport {
     const PATH: &'static str = "import";
     const MAX_BODY: usize = MAX_IMPORT;
-    /// Until it is in the log.
     const DEADLINE: Duration = Duration::from_secs(600);
     type Reply = Imported;
 
@@ -189,7 +188,6 @@ fn ensure_without_ids(import: &RolloutImport) -> anyhow::Result<()> {
 impl Operation for Restore {
     const PATH: &'static str = "restore";
     const MAX_BODY: usize = MAX_IMPORT;
-    /// Until a piece of another log is in this one.
     const DEADLINE: Duration = Duration::from_secs(120);
     type Reply = RestoreOutcome;
 

@@ -85,7 +85,6 @@ impl Operation for ListSteps {
     }
 }
 
-/// The adapters that the training server has, with the agents that are served with each.
 async fn at_training_server(rooms: &Rooms) -> anyhow::Result<Vec<AdapterDetail>> {
     let Some(backend) = &rooms.training.backend else {
         return Ok(Vec::new());
@@ -180,7 +179,6 @@ async fn can_serve(backend: &dyn TrainingBackend, adapter: Option<&str>) -> anyh
     Ok(())
 }
 
-/// Refuses an adapter that is not on the disk.
 fn refuse_unknown(instance: &Instance, adapter: Option<&str>) -> anyhow::Result<()> {
     let Some(name) = adapter else { return Ok(()) };
     let _: AdapterName = name.parse()?;

@@ -8,7 +8,6 @@ use metaclaw_skills::{Lesson, LessonState, ProposalState, Suspicion};
 use super::{DayRow, PeriodReport, StepTold, WrittenSkill};
 use crate::figures::{Period, Share, broken_line, grouped};
 
-/// The number of agents whose turns are named.
 const MAX_NAMED: usize = 20;
 
 /// Returns the report as text. Sections without content are left out.
@@ -49,7 +48,6 @@ pub fn text(report: &PeriodReport) -> String {
     sections.join("\n\n")
 }
 
-/// Returns a text below a heading, or nothing if the text is empty.
 fn section(title: &str, text: String) -> String {
     if text.is_empty() {
         return text;
@@ -159,7 +157,6 @@ fn tokens(report: &PeriodReport) -> String {
     )
 }
 
-/// Lists what a provider's cache could not serve, and why.
 fn prompt_cache(report: &PeriodReport) -> String {
     let Some(counts) = report.prefix.counts_line() else {
         return String::new();
@@ -183,7 +180,6 @@ fn upstreams(report: &PeriodReport) -> String {
     }))
 }
 
-/// Returns a table with a row for each day, or nothing for a single day.
 fn days(report: &PeriodReport) -> String {
     if report.days.len() < 2 {
         return String::new();
@@ -225,17 +221,14 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns a count with its noun, such as `1 turn` or `2 turns`.
 fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Returns a number with commas, such as `12,345`.
 fn number(n: u64) -> String {
     grouped(&n.to_string(), ',')
 }
 
-/// Returns a lesson on one line: what was heard, what it became, and how to take it back.
 fn lesson_line(lesson: &Lesson) -> String {
     let Lesson { n, state, .. } = lesson;
     let (heard, wish) = (one_line(&lesson.heard), one_line(&lesson.wish));

@@ -87,7 +87,6 @@ impl World {
         world
     }
 
-    /// A model writes a skill that waits for review.
     fn evolve(&self, at_ms: u64) {
         let run = EvolutionRun {
             agent: "main".parse().unwrap(),

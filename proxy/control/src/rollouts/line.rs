@@ -66,7 +66,6 @@ pub enum Response {
 // === impl Rollout ===
 
 impl Rollout {
-    /// Checks what the types do not check.
     pub(super) fn check(&self, now_ms: u64) -> Result<(), String> {
         match (&self.prompt, &self.response) {
             (Some(RolloutPrompt::Messages(messages)), _) if messages.is_empty() => {

@@ -19,7 +19,6 @@ pub struct RolloutBase {
 // === impl Rollout ===
 
 impl Rollout {
-    /// Returns the turn, with ids of `base`.
     pub(super) fn turn(
         self,
         file: &str,
@@ -85,14 +84,12 @@ impl Rollout {
     }
 }
 
-/// The ids of a rollout, each part as far as its line has it.
 struct RolloutIds {
     prompt_ids: Option<Vec<u32>>,
     ids: Option<Vec<u32>>,
     logprobs: Option<Vec<f32>>,
 }
 
-/// Returns the ids of a rollout, which must belong to the trainer's model.
 fn tokens(
     ids: RolloutIds,
     model: Option<&str>,

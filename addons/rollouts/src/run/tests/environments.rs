@@ -77,7 +77,6 @@ async fn an_environment_that_others_can_reach_needs_a_key() {
     );
 }
 
-/// Has an environment run one episode. Returns its status.
 async fn run_at(url: &str) -> StatusCode {
     let job = json!({
         "rollout": RolloutId::new(0, rand::random()), "task": {},

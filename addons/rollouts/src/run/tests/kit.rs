@@ -22,12 +22,10 @@ use crate::{
     task::RolloutTask,
 };
 
-/// What the scripted proxy was told.
 #[derive(Debug, Default)]
 pub(super) struct ProxyLog {
     pub(super) opened: Vec<Value>,
     pub(super) closed: BTreeMap<String, Value>,
-    /// What the gate wants.
     wanted: Value,
     /// The next question about a rollout is never answered.
     pub(super) hangs: bool,
@@ -103,7 +101,6 @@ fn answer(log: &mut ProxyLog, request: &Request) -> Reply {
     }
 }
 
-/// A host whose steps are counted.
 #[derive(Debug, Default)]
 pub(super) struct ScriptedHost {
     pub(super) n_steps: Mutex<usize>,
@@ -156,7 +153,6 @@ impl RunHost for ScriptedHost {
     }
 }
 
-/// A folder with a file and tasks.
 pub(super) struct RunFolder(pub(super) TempDir);
 
 impl RunFolder {

@@ -14,10 +14,8 @@ use tokio::process::Command;
 use super::super::error::AgentError;
 use crate::sandbox::SandboxLimits;
 
-/// The file that says where the repositories of SWE-bench's tasks are.
 const REPOSITORIES: &str = "repositories.json";
 
-/// What `repositories.json` says of one repository.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RepositorySettings {
@@ -28,7 +26,6 @@ pub(super) struct RepositorySettings {
     pub(super) sandbox: Option<SandboxLimits>,
 }
 
-/// The files of one commit, or of a folder without git.
 #[derive(Debug)]
 pub(super) struct RepositoryTree {
     tree: Vec<u8>,
@@ -90,7 +87,6 @@ impl RepositoryTree {
         Ok(Self { tree })
     }
 
-    /// Returns the files as a tar archive.
     pub(super) fn tree(&self) -> &[u8] {
         &self.tree
     }

@@ -23,12 +23,9 @@ pub(super) const NOT_COPIED: [&str; 8] = [
     "tox.ini",
 ];
 
-/// The test files as they have to be when the tests run.
 #[derive(Debug)]
 pub(super) struct TestFiles {
-    /// Files and folders of the repository that are tests.
     names: Vec<String>,
-    /// The content of every test file, those that the model does not see included.
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -70,12 +67,10 @@ impl TestFiles {
         Ok(Self { names, files })
     }
 
-    /// Returns the files and folders that the model may not change.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// Returns every test file.
     pub(super) fn files(&self) -> Vec<SandboxFile<'_>> {
         let files = self.files.iter();
         let files = files.map(|(name, content)| SandboxFile { name, content });
@@ -85,7 +80,6 @@ impl TestFiles {
 
 // === functions ===
 
-/// Returns the names of the files that a patch changes.
 fn patched_names(patch: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for line in patch.lines() {
@@ -105,7 +99,6 @@ fn patched_names(patch: &str) -> Vec<String> {
     names
 }
 
-/// Applies a patch to the files that it names, in a folder of their own.
 async fn apply(
     patch: &str,
     names: &[String],

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::task::tasks;
 
-/// The file cheats.yaml.
 #[derive(Deserialize)]
 struct Cheats {
     in_tasks: Vec<Cheat>,

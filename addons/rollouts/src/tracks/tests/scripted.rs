@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use super::super::{AgentError, AgentSettings, EpisodeScore, Track};
 use crate::sandbox::{Sandbox, SandboxChoice, SandboxLimits};
 
-/// One reply of the model.
 #[derive(Debug, Clone)]
 pub(super) enum Scripted {
     Text(String),
@@ -24,12 +23,9 @@ pub(super) enum Scripted {
     Busy(&'static str),
 }
 
-/// What an agent did.
 pub(super) struct AgentRun {
     pub(super) result: Result<EpisodeScore, AgentError>,
-    /// The file that the runner reads, if it was written.
     pub(super) reward: Option<Value>,
-    /// The requests that the model got.
     pub(super) requests: Vec<Value>,
 }
 
@@ -91,13 +87,11 @@ pub(super) fn http() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
-/// Runs a track's agent on a task, with a model that gives these replies.
 pub(super) async fn run(track: Track, task: &Value, replies: Vec<Scripted>) -> AgentRun {
     let folder = TempDir::new().unwrap();
     run_in(folder.path(), track, task, replies).await
 }
 
-/// Runs a track's agent on a task, in a folder.
 pub(super) async fn run_in(
     folder: &Path,
     track: Track,
@@ -162,7 +156,6 @@ impl AgentRun {
         score
     }
 
-    /// Returns what the model was shown last, before its reply with this number.
     pub(super) fn shown(&self, number: usize) -> &str {
         let messages = self.requests[number]["messages"].as_array().unwrap();
         messages.last().unwrap()["content"].as_str().unwrap()

@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use super::schema::is_same;
 
-/// What a task expects.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Expectation {
@@ -30,7 +29,6 @@ struct ExpectedCall {
     arguments: Map<String, Value>,
 }
 
-/// Whether the expected calls have to come in their order.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum CallOrder {
@@ -39,7 +37,6 @@ enum CallOrder {
     Strict,
 }
 
-/// A call that the model made, with arguments that its schema allows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MadeCall {
     pub(super) name: String,
@@ -66,7 +63,6 @@ impl Expectation {
         }
     }
 
-    /// Returns the names of the tools that have to be called.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.calls.iter().flatten().map(|it| &*it.name)
     }

@@ -23,10 +23,8 @@ const TYPES: [&str; 7] = [
     "array", "boolean", "integer", "null", "number", "object", "string",
 ];
 
-/// Whether a size is within a limit.
 type Bound = fn(f64, f64) -> bool;
 
-/// A schema that was checked.
 #[derive(Debug)]
 pub(super) struct ArgumentSchema(Value);
 
@@ -197,7 +195,6 @@ fn size(keyword: &str, value: &Value) -> Option<f64> {
     }
 }
 
-/// Returns the values of a list. Any other value is a list of one.
 fn listed(given: &Value) -> &[Value] {
     match given {
         Value::Array(list) => list,

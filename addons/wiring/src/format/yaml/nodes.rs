@@ -31,7 +31,6 @@ pub(super) struct Entry {
     pub value: Node,
 }
 
-/// Where a key begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     pub start: usize,
@@ -45,13 +44,11 @@ pub(super) enum Style {
     Flow,
 }
 
-/// What the parser says of a text, in turn.
 struct Events<'t> {
     text: &'t str,
     events: Peekable<std::vec::IntoIter<(Event<'t>, Span)>>,
 }
 
-/// How nothing is written.
 const NULLS: [&str; 4] = ["~", "null", "Null", "NULL"];
 /// Deeper files are refused: the tree is read by a function that calls itself.
 const MAX_DEPTH: usize = 64;

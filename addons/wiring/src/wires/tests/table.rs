@@ -12,7 +12,6 @@ use crate::{
     tests::house::{House, target, usual},
 };
 
-/// Returns the path of the page that has the table.
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/using/agents.md")
 }

@@ -14,7 +14,6 @@ use tracing::warn;
 
 use super::google::GoogleCalendar;
 
-/// The timeout for one calendar.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Calendars {
@@ -38,7 +37,6 @@ enum CalendarPlace {
 // === impl Calendars ===
 
 impl Calendars {
-    /// Returns the calendars of the settings and that of `google`, or `None` without any.
     pub(super) fn new(
         config: &SchedulerConfig,
         google: Option<GoogleCalendar>,
@@ -51,7 +49,6 @@ impl Calendars {
         (!sources.is_empty()).then_some(Self { sources, client })
     }
 
-    /// Reads all calendars, and tells the schedule when the owner is busy.
     pub(super) async fn read(&mut self, schedule: &Schedule) {
         let (mut busy, mut problems) = (Vec::new(), Vec::new());
         for (n, source) in self.sources.iter_mut().enumerate() {
@@ -97,7 +94,6 @@ impl CalendarPlace {
         }
     }
 
-    /// Returns the calendar's name for logs.
     fn name(&self, n: usize) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -154,7 +150,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns a calendar with one meeting that lasts all these days.
     const BUSY: &str = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART:20200101T000000Z\r\nDTEND:20990101T000000Z\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
 
     fn config(ics: &[&str]) -> SchedulerConfig {

@@ -12,12 +12,10 @@ use serde_json::{Value, json};
 use crate::sign_in::{answered, google::GoogleToken};
 
 const API: &str = "https://www.googleapis.com";
-/// How far ahead the proxy asks for busy hours.
 const AHEAD: Duration = Duration::from_secs(2 * 24 * 3_600);
 /// How far back it asks, because an event that has begun may still last.
 const BEFORE: Duration = Duration::from_secs(24 * 3_600);
 
-/// The calendar of an account that somebody signed in.
 pub(super) struct GoogleCalendar {
     pub(super) token: PathBuf,
     api: String,
@@ -54,7 +52,6 @@ impl GoogleCalendar {
     }
 }
 
-/// Returns the busy hours of an answer as iCalendar text.
 fn calendar(primary: &Value) -> anyhow::Result<String> {
     let mut errors = primary["errors"].as_array().into_iter().flatten();
     if let Some(error) = errors.find_map(|error| error["reason"].as_str()) {

@@ -21,22 +21,17 @@ use tokio_util::sync::CancellationToken;
 use super::super::upstreams;
 use crate::{environment::Environment, site::Site};
 
-/// The time for one request.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The largest list that is read, in bytes. A page of 1,000 folders has about 100 KiB.
 const MAX_LIST: u64 = 4 << 20;
-/// The most pages of a list.
 const MAX_PAGES: usize = 10;
-/// The most bytes of an error that are read.
 const MAX_ERROR: u64 = 64 * 1024;
 
-/// A folder in a bucket.
 #[derive(Debug)]
 pub(super) struct BucketStore {
     location: S3Location,
     credentials: CredentialSource,
     http: reqwest::Client,
-    /// Where requests run, while the thread of the look waits.
     runtime: Handle,
     ending: CancellationToken,
 }
@@ -144,7 +139,6 @@ impl BucketStore {
         Err(anyhow!(why))
     }
 
-    /// Sends a request about one file.
     fn ask_for(
         &self,
         writer: &WriterId,
@@ -201,7 +195,6 @@ impl ShareStore for BucketStore {
     }
 }
 
-/// Reads the settings of a bucket.
 fn location(
     config: &ShareConfig,
     place: &str,
@@ -225,7 +218,6 @@ fn is_of_region(c: char) -> bool {
     c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
 }
 
-/// Describes an error of the network with its causes.
 fn no_answer(error: reqwest::Error) -> anyhow::Error {
     anyhow::Error::from(error.without_url()).context("no answer")
 }

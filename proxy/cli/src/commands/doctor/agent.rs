@@ -53,7 +53,6 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Doctor
     }
 }
 
-/// What a crash left, put back where that is wanted.
 fn left_over(context: &Context, fix: bool) -> DoctorCheck {
     let said = "OpenClaw is pointed at a proxy that does not run (a crash, it seems)";
     if !fix {
@@ -105,7 +104,6 @@ fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
     }
 }
 
-/// Returns a check for each wired agent.
 pub(super) fn check_wires(context: &Context, is_running: bool, fix: bool) -> Vec<DoctorCheck> {
     match wires(&context.home).agents() {
         Ok(agents) => agents
@@ -153,7 +151,6 @@ fn check_wire(context: &Context, id: &str, is_running: bool, fix: bool) -> Optio
     })
 }
 
-/// Reports files that a crash left changed, and restores them with `fix`.
 fn wire_left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
     let name = agent_name(id);
     if !fix {

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// One thing that is checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct DoctorCheck {
     pub(super) name: String,

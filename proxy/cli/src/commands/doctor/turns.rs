@@ -18,21 +18,16 @@ use super::{
 use crate::{commands::context::Context, out};
 
 const NAME: &str = "turns";
-/// Turns that the log is asked about at once.
 const ASKED: usize = 1_000;
 
-/// What an old log has.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_field_names, reason = "they are counts")]
 struct AsideTurns {
     n_turns: usize,
-    /// Of those, the ones that the log does not have.
     n_lacking: usize,
-    /// Turns that do not read back.
     n_damaged: usize,
 }
 
-/// Looks at each; nothing is said where there is none.
 pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec<DoctorCheck> {
     let dir = context.home.turns();
     let found = match SetAside::find(&dir) {
@@ -157,7 +152,6 @@ fn report(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
     }
 }
 
-/// Compares the two logs.
 async fn compare(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<AsideTurns> {
     let (mut held, mut asked) = (AsideTurns::default(), Vec::new());
     for id in aside.by_arrival().await? {
@@ -175,7 +169,6 @@ async fn compare(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<Asid
     Ok(held)
 }
 
-/// Takes over what the log lacks; what it has it knows.
 async fn put_back(caller: &ControlCaller, aside: &TurnLog) -> anyhow::Result<()> {
     let mut pieces = RestorePieces::new(caller);
     for id in aside.by_arrival().await? {

@@ -75,7 +75,6 @@ fn about(command: &Command) -> String {
     format!("{}.\n", about.trim_end_matches('.'))
 }
 
-/// Returns a table of the flags of a command, or nothing if there are none.
 fn arguments(command: &Command, is_own: impl Fn(&Arg) -> bool) -> String {
     let is_told = |arg: &&Arg| {
         let is_clap_s = ["help", "version"].contains(&arg.get_id().as_str());

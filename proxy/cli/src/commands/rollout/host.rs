@@ -17,7 +17,6 @@ use crate::{asked::first_voter, roots};
 /// How long one training step may take: it may wait for a gate that runs held-out tasks.
 const STEP_DEADLINE: Duration = Duration::from_secs(4 * 3_600);
 
-/// This program, as a run sees it.
 #[derive(Debug)]
 pub(super) struct CliHost<'a> {
     pub(super) context: &'a Context,

@@ -84,7 +84,6 @@ fn row(listed: &ListedRollout) -> Vec<String> {
     ]
 }
 
-/// Returns how a rollout ended, in a few words.
 fn ended(rollout: &Rollout) -> String {
     let held_out = if rollout.held_out { ", held out" } else { "" };
     match &rollout.state {

@@ -101,7 +101,6 @@ impl RunArgs {
         Ok(())
     }
 
-    /// Where the running proxy is. A dry run needs none.
     fn proxy(
         &self,
         context: &Context,

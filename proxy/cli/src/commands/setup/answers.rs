@@ -9,7 +9,6 @@ pub(super) const PROVIDER: &str = "llm.provider";
 pub(super) const ADDRESS: &str = "llm.api_base";
 pub(super) const MODEL: &str = "llm.model_id";
 pub(super) const KEY: &str = "llm.api_key";
-/// How the model's server expects its key.
 pub(super) const DIALECT: &str = "upstreams.llm.dialect";
 
 /// The answers by key, in the order of the questions.
@@ -23,7 +22,6 @@ pub(in crate::commands) struct SetupAnswers<'a> {
 // === impl SetupAnswers ===
 
 impl<'a> SetupAnswers<'a> {
-    /// Creates the answers from the flags only.
     pub(super) fn new(
         loaded: &'a Loaded,
         flags: Vec<(&'static str, String)>,
@@ -46,7 +44,6 @@ impl<'a> SetupAnswers<'a> {
         answers
     }
 
-    /// Returns whether a flag or an answer has set the key.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.given.iter().any(|(known, _)| known == key)
     }
@@ -94,7 +91,6 @@ impl<'a> SetupAnswers<'a> {
         self.given.push((key.to_owned(), value));
     }
 
-    /// Sets the address of a named provider if no address was given.
     pub(super) fn complete(&mut self) {
         let is_named = self.is_given(PROVIDER) && !self.is_given(ADDRESS);
         let name = self.get(PROVIDER);
@@ -116,12 +112,10 @@ impl<'a> SetupAnswers<'a> {
         llm.api_key.clone().filter(|_| is_same)
     }
 
-    /// Returns the agent's own key, if its own server is used.
     pub(super) fn found_key(&self) -> Option<Secret> {
         self.found(KEY).map(Secret::from)
     }
 
-    /// Takes the agent's values as answers for keys without one.
     pub(super) fn take_found(&mut self) {
         for key in [ADDRESS, PROVIDER, MODEL] {
             let found = self.found(key);
@@ -135,7 +129,6 @@ impl<'a> SetupAnswers<'a> {
         self.take_dialect();
     }
 
-    /// Records how an agent's own server expects its key, if that server is used.
     pub(super) fn take_dialect(&mut self) {
         if let Some(dialect) = self.get(DIALECT) {
             self.set(DIALECT, Some(dialect));
@@ -152,7 +145,6 @@ impl<'a> SetupAnswers<'a> {
     }
 }
 
-/// Returns the value that a setting needs so that the proxy relays to the agent's present provider and model.
 fn value_of(found: &Found, key: &str) -> Option<String> {
     let known = providers::at(&found.base_url);
     match key {
@@ -182,7 +174,6 @@ mod tests {
         Loaded::new(vec![layer]).unwrap()
     }
 
-    /// Returns what is found in an OpenClaw configuration with this provider.
     fn openclaw(provider: &str) -> Found {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("openclaw.json");

@@ -13,12 +13,10 @@ use crate::{
     prompt::{PromptChoice, TerminalPrompt},
 };
 
-/// The answer that no provider is to be asked.
 const NOBODY: &str = "none";
 const CUSTOM: &str = "custom";
 const TRAINED: &str = "trainer.model";
 const JUDGE: &str = "judge.kind";
-/// More models than this are not listed.
 const MAX_LISTED: usize = 12;
 
 pub(super) struct Interview<'a> {
@@ -217,7 +215,6 @@ impl<'a> Interview<'a> {
         Ok(self.prompt.yes(&question, Some(true))?)
     }
 
-    /// Asks for one value until it is allowed. The value of the flags or the settings is preset.
     fn value(&mut self, key: &str, question: &str, usual: &str) -> anyhow::Result<String> {
         let preset = self.answers.get(key).unwrap_or_else(|| usual.to_owned());
         loop {
@@ -232,13 +229,11 @@ impl<'a> Interview<'a> {
         }
     }
 
-    /// Asks whether to keep an answer although its test failed.
     fn keeps(&mut self) -> anyhow::Result<bool> {
         Ok(self.prompt.yes("  Keep it all the same", Some(false))?)
     }
 }
 
-/// Describes in one line the model that OpenClaw uses now.
 fn describe(found: &Found) -> String {
     let key = match &found.credential {
         Credential::Key { key, from } => format!("key {key}, {from}"),

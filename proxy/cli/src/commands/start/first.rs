@@ -86,7 +86,6 @@ fn nothing_found(error: DetectError) -> anyhow::Error {
     anyhow::Error::from(error).context(format!("nothing to relay yet; {OTHERWISE}"))
 }
 
-/// The proxy as it will be, for the names that the agent is to be given.
 fn first_target(loaded: &Loaded, context: &Context, found: &Found) -> anyhow::Result<Target> {
     let config = &loaded.config;
     let policy = Policy::from_config(config, &context.environment.cache())?;
@@ -97,7 +96,6 @@ fn first_target(loaded: &Loaded, context: &Context, found: &Found) -> anyhow::Re
     Ok(target)
 }
 
-/// Shows what was found, and asks.
 fn agreed(
     context: &Context,
     args: &AgentArgs,
@@ -128,7 +126,6 @@ fn agreed(
     Ok(false)
 }
 
-/// What was found and what would be done, in a few lines.
 fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> String {
     let Models { ours, former } = Models::planned(found, target);
     let config = context.home.config();
@@ -164,7 +161,6 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
     lines.join("\n")
 }
 
-/// Writes what to relay to: a new file, or `llm.*` of the one that is there.
 fn configure(
     context: &Context,
     found: &Found,

@@ -52,7 +52,6 @@ fn fill_agent(agent: &mut Value) {
     *agent = whole;
 }
 
-/// Puts the fields of `differs` in the place of those of `whole`.
 fn merge(whole: &mut Value, differs: Value) {
     match (whole, differs) {
         (Value::Object(whole), Value::Object(differs)) => {

@@ -9,12 +9,9 @@ use anyhow::{Context as _, bail, ensure};
 use metaclaw_fetch::{sha256_of, text, whole};
 use metaclaw_settings::address::is_here;
 
-/// The name of the list of checksums next to archives.
 const SUMS: &str = "SHA256SUMS";
-/// The longest list that is read.
 const SUMS_BYTES: u64 = 64 << 10;
 
-/// An archive, as it was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArchivePlace {
     File(PathBuf),
@@ -22,7 +19,6 @@ pub(super) enum ArchivePlace {
     Url(String),
 }
 
-/// An archive that is on this machine and was checked.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub(super) path: PathBuf,
@@ -137,7 +133,6 @@ fn listed(list: &str, name: &str) -> anyhow::Result<String> {
     sum(found)
 }
 
-/// Returns a SHA-256 in lower case.
 fn sum(text: &str) -> anyhow::Result<String> {
     let is_sum = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     ensure!(is_sum, "{text:?} is no SHA-256: 64 hexadecimal digits");

@@ -13,7 +13,6 @@ use crate::{
     supervise::TrainerProgram,
 };
 
-/// The number of an error's characters that are shown.
 const LINES: usize = 5;
 
 /// Runs the training server in `folder` for its version, which also shows that its libraries are there.
@@ -59,7 +58,6 @@ pub(super) fn same_release(found: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The training server that `metaclaw start` would use.
 pub(super) fn found(context: &Context) -> anyhow::Result<Option<TrainerProgram>> {
     let own = std::env::current_exe()?;
     let path = context.environment.get("PATH");

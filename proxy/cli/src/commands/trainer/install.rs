@@ -60,7 +60,6 @@ impl InstallArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Where the archive is.
     fn place(&self, context: &Context) -> anyhow::Result<ArchivePlace> {
         if let Some(from) = &self.from {
             return Ok(ArchivePlace::parse(from));
@@ -112,7 +111,6 @@ impl InstallArgs {
     }
 }
 
-/// Refuses what is no training server of this release, or does not run here.
 fn usable(folder: &Path) -> anyhow::Result<()> {
     if !folder.join(TRAINER).is_file() {
         bail!("it has no {TRAINER}: it is another archive than the training server's");
@@ -120,7 +118,6 @@ fn usable(folder: &Path) -> anyhow::Result<()> {
     check::same_release(&check::version(folder)?)
 }
 
-/// Gives what is installed a libtorch with CUDA.
 fn cuda(
     context: &Context,
     programs: &InstalledPrograms,
@@ -139,7 +136,6 @@ fn cuda(
     Ok(())
 }
 
-/// Says so where `metaclaw start` would take another one.
 fn tell_what_comes_first(context: &Context) -> anyhow::Result<()> {
     match found(context)? {
         Some(it) if it.origin != TrainerOrigin::Installed => out::line(format!(

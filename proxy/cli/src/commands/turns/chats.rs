@@ -9,14 +9,11 @@ use metaclaw_chat::{AgentId, Message, Role, Score};
 use metaclaw_turns::{StreamEnd, Turn, TurnKind, TurnState};
 use serde_json::{Map, Value, json};
 
-/// Fields of a message that the format has, besides role, content and weight.
 const FIELDS: [&str; 3] = ["tool_calls", "tool_call_id", "name"];
 
-/// How many turns became chats, and how many good ones could not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ChatCounts {
     pub(super) n_chats: u64,
-    /// Good turns with images or other content that is no text.
     pub(super) n_without_text: u64,
 }
 
@@ -34,7 +31,6 @@ impl ChatCounts {
         chat
     }
 
-    /// A sentence for the person who exports.
     pub(super) fn text(&self) -> String {
         let mut told = format!("good turns exported as chats: {}", self.n_chats);
         if self.n_without_text > 0 {
@@ -106,7 +102,6 @@ fn plain(message: &Message) -> Option<Map<String, Value>> {
     Some(plain)
 }
 
-/// The text, if the content is nothing else.
 fn text(message: &Message) -> Option<String> {
     let parts = message.get("content").and_then(Value::as_array);
     let is_text = |part: &Value| part["text"].is_string();

@@ -25,12 +25,10 @@ use super::super::{
 };
 use crate::out;
 
-/// Stands for standard input.
 const STDIN: &str = "-";
 /// The longest line: a turn with all that was said before it.
 const MAX_LINE: u64 = 128 << 20;
 
-/// Reads, checks and imports a file; `-` is standard input.
 pub(super) async fn import(context: &Context, file: &Path, json: bool) -> anyhow::Result<()> {
     let cannot_read = || format!("cannot read {}", file.display());
     let name = file.file_name().unwrap_or(file.as_os_str());
@@ -55,7 +53,6 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new(STDIN)
 }
 
-/// Takes back what was exported.
 async fn restore(
     context: &Context,
     name: &str,
@@ -87,7 +84,6 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     })
 }
 
-/// The first line that is not empty, and what stands before it.
 fn first_line(from: &mut impl BufRead) -> anyhow::Result<String> {
     let mut first = String::new();
     while let Some(line) = next_line(from)? {
@@ -99,7 +95,6 @@ fn first_line(from: &mut impl BufRead) -> anyhow::Result<String> {
     Ok(first)
 }
 
-/// The rest of a file of rollouts.
 fn read(from: impl io::Read, text: &mut String) -> anyhow::Result<()> {
     from.take(MAX_IMPORT_BYTES as u64 + 1)
         .read_to_string(text)?;
@@ -134,7 +129,6 @@ struct ExportMark {
     request: serde::de::IgnoredAny,
 }
 
-/// Whether a file that begins with this line is an export.
 fn is_exported(line: &str) -> bool {
     serde_json::from_str::<ExportMark>(line).is_ok()
 }
@@ -171,7 +165,6 @@ async fn import_exported(
     Ok(outcome)
 }
 
-/// The next line; none at the end.
 fn next_line(from: &mut impl BufRead) -> anyhow::Result<Option<String>> {
     let mut line = String::new();
     let n_bytes = io::Read::take(&mut *from, MAX_LINE).read_line(&mut line)?;

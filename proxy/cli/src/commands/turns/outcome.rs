@@ -3,7 +3,6 @@
 use metaclaw_chat::Score;
 use metaclaw_turns::{StreamEnd, TurnState};
 
-/// Returns the state, and for an incomplete reply why it is not used for training.
 pub(super) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     match (end, state) {
         (StreamEnd::Complete, TurnState::Captured) => "captured".to_owned(),

@@ -93,7 +93,6 @@ fn facts(turn: &Turn) -> Vec<String> {
     lines
 }
 
-/// Returns the model that answered: an upstream's, or the owner's own with or without an adapter.
 fn by_whom(served: &Served) -> String {
     match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
         (Some(adapter), _) => format!("the policy model with adapter {adapter}"),
@@ -150,7 +149,6 @@ fn message_text(messages: &[Message], at: usize, full: bool) -> String {
     line
 }
 
-/// Prints the beginning of a text, and how much is left out.
 fn shortened(text: &str, full: bool) -> String {
     match text.char_indices().nth(EXCERPT) {
         Some((end, _)) if !full => {
@@ -161,7 +159,6 @@ fn shortened(text: &str, full: bool) -> String {
     }
 }
 
-/// Prints the other facts, one on each line.
 fn rest(turn: &Turn) -> Vec<String> {
     let (meta, served) = (&turn.meta, &turn.served);
     let kind = match meta.kind {
@@ -238,7 +235,6 @@ fn rest(turn: &Turn) -> Vec<String> {
     lines
 }
 
-/// Prints a message's fields that its text and calls do not show: parts that are not text, names, ids.
 fn fields(message: &Message) -> Option<String> {
     let is_shown = |(name, value): (&String, &Value)| match name.as_str() {
         "role" | "tool_calls" => true,
@@ -317,7 +313,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns a turn of which every field is set.
     fn turn() -> Turn {
         let verdict = |score: i8, hint: &str| {
             json!({"score": score, "by": "llm", "weight": 0.5, "hint": hint,

@@ -21,7 +21,6 @@ pub(super) fn text(turn: &Turn, preview: Option<&TurnPreview>) -> String {
     lines.join("\n")
 }
 
-/// The same as `--json` prints it.
 #[derive(Debug, Serialize)]
 pub(super) struct TrainingView<'a> {
     id: TurnId,
@@ -32,7 +31,6 @@ pub(super) struct TrainingView<'a> {
     sampled: Option<SampledIds<'a>>,
 }
 
-/// The ids of a turn as they were sampled.
 #[derive(Debug, Serialize)]
 struct SampledIds<'a> {
     prompt_ids: &'a [u32],
@@ -40,7 +38,6 @@ struct SampledIds<'a> {
     logprobs: &'a [f32],
 }
 
-/// The turn for `--json`.
 pub(super) fn json<'a>(turn: &'a Turn, preview: Option<&'a TurnPreview>) -> TrainingView<'a> {
     TrainingView {
         id: turn.id,
@@ -55,7 +52,6 @@ pub(super) fn json<'a>(turn: &'a Turn, preview: Option<&'a TurnPreview>) -> Trai
     }
 }
 
-/// What training makes of it.
 fn becomes(turn: &Turn, preview: Option<&TurnPreview>) -> String {
     let state = outcome(turn.meta.end, &turn.state);
     let Some(preview) = preview else {
@@ -98,7 +94,6 @@ fn sample(sample: &SamplePreview) -> String {
     format!("{head}\n{}", table(&rows))
 }
 
-/// A row of the table, and whether its position counts.
 struct PositionRow {
     counts: bool,
     cells: Vec<String>,
@@ -121,7 +116,6 @@ fn row(token: &TokenPreview) -> PositionRow {
     }
 }
 
-/// What was sampled, of a turn that is in no step.
 fn sampled(tokens: &Tokens) -> String {
     let first = tokens.prompt_ids.len().saturating_sub(1);
     let pairs = tokens.ids.iter().zip(&tokens.logprobs).enumerate();

@@ -10,15 +10,12 @@ use crate::{
     wires::{target_of, wires_others},
 };
 
-/// The proxy that agents are pointed at.
 pub(super) struct Goal {
     loaded: Loaded,
     policy: Policy,
-    /// The origin at which it listens, if it runs.
     pub(super) running: Option<String>,
 }
 
-/// Adds the lines to write by hand to an error about a layout that the editors cannot handle.
 pub(super) fn with_hand(error: WiringError) -> anyhow::Error {
     let by_hand = match &error {
         WiringError::Layout { by_hand, .. } => Some(by_hand.clone()),
@@ -55,7 +52,6 @@ impl Goal {
         })
     }
 
-    /// Returns the proxy as this agent reaches it.
     pub(super) fn target(&self, agent: &str) -> Target {
         let config = &self.loaded.config;
         let target = target_of(agent, config, &self.policy, config.gateway.proxy.address());
@@ -68,7 +64,6 @@ impl Goal {
         }
     }
 
-    /// Refuses settings with which the agent would get no answer.
     pub(super) fn check(&self, agent: &str) -> anyhow::Result<()> {
         let config = &self.loaded.config;
         ensure!(

@@ -13,7 +13,6 @@ use crate::{
     out,
 };
 
-/// The name on the command line.
 pub(super) const ID: &str = "openclaw";
 const NAME: &str = "OpenClaw";
 /// The name of the agent that a key has to be valid for (`proxy.keys`).
@@ -54,7 +53,6 @@ pub(super) fn wire(context: &Context, dry_run: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restores OpenClaw's file and removes the record. Returns whether there was one.
 pub(super) fn unwire(context: &Context) -> anyhow::Result<bool> {
     let wiring = wiring(&context.home);
     let was_wired = wiring.record()?.is_some();
@@ -70,7 +68,6 @@ pub(super) fn unwire(context: &Context) -> anyhow::Result<bool> {
     Ok(was_wired)
 }
 
-/// Returns the row of the list, or none if there is no OpenClaw here.
 pub(super) fn row(context: &Context, is_running: bool) -> anyhow::Result<Option<Row>> {
     let wiring = wiring(&context.home);
     let is = match (wiring.standing()?, is_running) {

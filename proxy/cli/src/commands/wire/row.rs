@@ -3,7 +3,6 @@
 use metaclaw_wiring::WireStanding;
 use serde::Serialize;
 
-/// One row in the list of agents.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     /// The name on the command line.

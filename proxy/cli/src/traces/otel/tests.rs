@@ -8,7 +8,6 @@ use super::*;
 
 const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Logs a request with one turn, as the gateway does.
 fn request(traceparent: Option<&str>, agent: &str) {
     let mut headers = HeaderMap::new();
     if let Some(parent) = traceparent {

@@ -12,7 +12,6 @@ use super::*;
 
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 
-/// Objects by their path.
 #[derive(Debug, Clone, Default)]
 struct Objects(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
@@ -59,7 +58,6 @@ impl TestBucket {
         }
     }
 
-    /// Uses the store as a look at the share does.
     async fn on_thread<T: Send + 'static>(
         &self,
         act: impl FnOnce(&BucketStore) -> T + Send + 'static,
