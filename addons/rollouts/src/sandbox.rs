@@ -16,6 +16,8 @@ pub use self::{
     settings::{SandboxChoice, SandboxLimits, SandboxMount, UnknownSandbox},
 };
 
+pub(crate) use self::exec::WORK_FOLDER;
+
 mod bubblewrap;
 mod container;
 mod error;

@@ -8,8 +8,8 @@
 //!
 //! This is not done on the log's own thread. That one may wait for the disk, while the proxy needs the reply's id, its
 //! calls and its fields for the agent's next request. Reading 250,000 messages or a reply of 32 MB would also add to the
-//! time for which other agents' turns wait there. And turns that wait for the disk share their long texts, which
-//! requests that nobody has read cannot.
+//! time for which other agents' turns wait there. And decoded turns that wait for the disk share
+//! their long texts. Requests that are not decoded yet would each hold a copy.
 //!
 //! The queue is bounded in bytes ([`Budget`]) and in number. Captures that find no room, or cannot be read, are counted
 //! ([`CaptureMetrics`]). The agent's reply is the same.

@@ -72,7 +72,8 @@ impl Judging {
 // === impl Hearing ===
 
 impl Hearing {
-    /// The model of `llm.*` with a key of ours, else the policy model. `None` if nobody is to hear, or the judge does.
+    /// Returns the model of `llm.*` if its key is configured, else the policy model. Returns `None` if wishes and memory
+    /// are off, or if the judge's model detects them.
     pub(crate) fn from_config(config: &Config, policy: &Policy, judging: &Judging) -> Option<Self> {
         let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.enabled);
         if !is_wanted || matches!(judging, Judging::Nobody | Judging::Models { .. }) {

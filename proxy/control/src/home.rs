@@ -34,8 +34,8 @@ pub struct Home {
     port: Option<u16>,
 }
 
-/// Makes the path of each thing that lies in a home, and the list of all their names. What is not in the list is somebody
-/// else's, and `uninstall` leaves it.
+/// Defines a method for the path of each file and folder that MetaClaw makes in a home, and the list of their names.
+/// `uninstall` leaves everything that is not in the list.
 macro_rules! layout {
     ($($(#[$doc:meta])* $path:ident in $folder:ident: $name:literal,)*) => {
         const LAYOUT: &[&str] = &[INSTANCES, LOCK, RUN_FILE, $($name),*];

@@ -1,18 +1,18 @@
 //! The tests that an adapter passes before it serves.
 //!
 //! What it would say is compared with what the base model says with the agent's wishes in the prompt (the reference), and
-//! what it knows with what the base model knows: an adapter is to do what its owner likes and lose nothing else. What the
-//! tests of earlier steps came to stands in the turn log.
+//! what it knows with what the base model knows: an adapter is to do what its owner likes and lose nothing else. The
+//! results of the tests of earlier steps are in the turn log.
 //!
 //! Read the files in this order:
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `report` | one test and its limit, and what the tests of one adapter came to |
-//! | `probes` | what is asked: questions, what is known, requests of agents |
-//! | `replies` | what replies are like, and what is required of them |
+//! | `report` | one test with its limit, and the results of all tests of one adapter |
+//! | `probes` | the inputs of the tests: questions, general knowledge, requests of agents |
+//! | `replies` | how replies are drawn, measured and compared with their limits |
 //! | `preference`, `tasks` | pairs of held-out replies, held-out tasks |
-//! | `base` | what the base model comes to, kept on disk |
+//! | `base` | the base model's results, kept on disk |
 //! | `evaluation` | the tests, one after another |
 //! | `candidate_test` | a step's candidate before these tests, while the trainer may not answer |
 //! | `evaluator` | the same numbers with nothing decided, for `eval` |

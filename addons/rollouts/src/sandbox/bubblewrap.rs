@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::{
     error::SandboxError,
-    exec::Exec,
+    exec::{Exec, WORK_FOLDER},
     holder::{SCRIPT, SandboxHolder},
     memory_group::MemoryGroup,
     settings::{MB, SandboxLimits, SandboxMount},
@@ -21,7 +21,7 @@ const READY: Duration = Duration::from_secs(20);
 /// The files that a folder in memory may have for each MB of its size. The kernel takes up to 3 kB for an empty one.
 const FILES_OF_MB: u64 = 128;
 /// The folders in memory, and the names of the places where they are mounted first.
-const FOLDERS: [(&str, &str); 3] = [("/dev/shm", "shm"), ("/tmp", "tmp"), ("/work", "work")];
+const FOLDERS: [(&str, &str); 3] = [("/dev/shm", "shm"), ("/tmp", "tmp"), (WORK_FOLDER, "work")];
 /// It starts bwrap. If it has options, it first mounts the folders in memory, because bwrap cannot limit their files.
 /// bwrap closes the stream to which it writes about the sandbox, so that stream is a copy of the output.
 const BEGIN: &str = "etc=$1 options=$2; shift 2
@@ -99,7 +99,7 @@ impl Bubblewrap {
         command.args(&exec.argv);
         command.env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
-        command.env("HOME", "/work").env("LANG", "C.UTF-8");
+        command.env("HOME", WORK_FOLDER).env("LANG", "C.UTF-8");
         command.envs(exec.env.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -213,7 +213,7 @@ fn arguments(limits: &SandboxLimits, etc: &Path, has_folders: bool) -> Vec<OsStr
         given.bind("--ro-bind", source, target);
     }
     given.add(&["--remount-ro", "/dev", "--remount-ro", "/"]);
-    given.add(&["--chdir", "/work", "/bin/bash", "-c", SCRIPT]);
+    given.add(&["--chdir", WORK_FOLDER, "/bin/bash", "-c", SCRIPT]);
     given.0
 }
 

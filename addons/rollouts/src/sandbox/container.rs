@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use super::{
     error::SandboxError,
-    exec::Exec,
+    exec::{Exec, WORK_FOLDER},
     holder::{SCRIPT, SandboxHolder},
     settings::{SandboxLimits, SandboxMount},
 };
@@ -39,11 +39,11 @@ impl Container {
         command.args(["run", "--rm", "--interactive", "--name", &name]);
         command.args(["--network", "none", "--read-only", "--cap-drop", "ALL"]);
         command.args(["--security-opt", "no-new-privileges", "--user", "0:0"]);
-        command.args(["--hostname", "sandbox", "--workdir", "/work"]);
+        command.args(["--hostname", "sandbox", "--workdir", WORK_FOLDER]);
         command.arg(format!("--memory={}m", limits.memory_mb));
         command.arg(format!("--memory-swap={}m", limits.memory_mb));
         command.arg(format!("--pids-limit={}", limits.processes));
-        for folder in ["/work", "/tmp"] {
+        for folder in [WORK_FOLDER, "/tmp"] {
             let size = limits.disk_mb;
             command.args([
                 "--tmpfs",
@@ -70,9 +70,10 @@ impl Container {
 
     pub(super) fn command(&self, exec: &Exec) -> Command {
         let mut command = Command::new(self.program);
-        command.args(["exec", "--interactive", "--workdir", "/work"]);
+        command.args(["exec", "--interactive", "--workdir", WORK_FOLDER]);
         command.args(["--user", USER]);
-        command.args(["--env", "HOME=/work", "--env", "LANG=C.UTF-8"]);
+        let home = format!("HOME={WORK_FOLDER}");
+        command.args(["--env", &home, "--env", "LANG=C.UTF-8"]);
         for (name, value) in &exec.env {
             command
                 .arg("--env")

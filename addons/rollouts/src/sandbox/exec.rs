@@ -23,6 +23,8 @@ const PIPE: usize = 64 << 10;
 /// How long the pipe of a command that ended may stay silent until nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(20);
 const MAX_COMPLAINT: u64 = 4096;
+/// The folder in each sandbox where commands run.
+pub(crate) const WORK_FOLDER: &str = "/work";
 
 /// A command for a sandbox.
 #[derive(Debug, Clone)]

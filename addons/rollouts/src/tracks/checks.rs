@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::error::AgentError;
 use crate::sandbox::{
     Exec, ExecOutcome, Sandbox, SandboxChoice, SandboxError, SandboxFile, SandboxLimits,
-    SandboxMount, archive,
+    SandboxMount, WORK_FOLDER, archive,
 };
 
 const TOOLS: &str = "/run/metaclaw";
@@ -72,7 +72,7 @@ impl<'a> CheckPlace<'a> {
             let source = folder.path().join("tree").join(name);
             let is_shown = |it: &SandboxMount| source.starts_with(&it.source);
             if source.exists() && !limits.mounts[1..].iter().any(is_shown) {
-                let target = Path::new("/work").join(name);
+                let target = Path::new(WORK_FOLDER).join(name);
                 limits.mounts.push(SandboxMount { source, target });
             }
         }

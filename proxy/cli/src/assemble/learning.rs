@@ -225,7 +225,7 @@ impl LearningMaker<'_> {
         );
         ensure!(
             is_here(url) || self.config.privacy.cloud_training_ok == Some(true),
-            "opd.teacher_url {url} is another machine, which would be sent what is said: set privacy.cloud_training_ok: true to allow it"
+            "opd.teacher_url {url} is another machine, and conversations would be sent to it: set privacy.cloud_training_ok: true to allow this"
         );
         let (route, key) = (completions(url), opd.teacher_api_key.as_ref());
         let function = Function::new(&self.site.roots, &route, key, TIMEOUT);
@@ -307,11 +307,11 @@ impl LearningMaker<'_> {
     }
 }
 
-/// What learns where nothing runs: for commands that look at weights or train some, beside no chat.
+/// Starts a learner without a proxy, for commands that show or train weights.
 ///
-/// The log is this process's alone meanwhile, and the policy server is the configured one, or our own, started for as long
-/// as this takes. No task of the loop runs: nothing is judged, trained or served but what is asked for. Returns once the
-/// policy server answers.
+/// Only this process uses the log meanwhile. The policy server is the configured one, or ours, which runs as long as the
+/// command. The learner's background tasks do not run, so only what the command asks for is judged, trained or served.
+/// Returns once the policy server answers.
 ///
 /// # Errors
 /// Where there is no policy model, or what is needed of it is not allowed or does not start.

@@ -289,9 +289,9 @@ fn or_unknown(text: Option<&String>) -> &str {
 
 #[derive(Debug, PartialEq, Serialize)]
 struct Difference {
-    /// Settings and numbers, by path: what stands in the first and in the second.
+    /// Settings and numbers that differ, by path: the value of the first adapter, and of the second.
     values: BTreeMap<String, [Value; 2]>,
-    /// Turns behind the first alone, and behind the second alone.
+    /// Turns that only the first adapter was trained on, and those of the second.
     turns: [Vec<String>; 2],
     names: [String; 2],
 }

@@ -256,8 +256,8 @@ async fn ready(run: &RunFile) -> DoctorCheck {
     }
 }
 
-/// A note where it is too short; nothing where it is long enough, or not known: a model that lies in a folder says it
-/// itself, of all others the running proxy knows.
+/// Returns a note if the policy model's context is too short for OpenClaw. Returns `None` if it is long enough or not
+/// known. A model in a folder states its context; that of any other model is known to the running proxy.
 async fn check_context(context: &Context, loaded: &Loaded) -> Option<DoctorCheck> {
     let tokens = match of_running(context).await {
         Some(tokens) => Some(tokens),

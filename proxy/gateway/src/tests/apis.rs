@@ -70,7 +70,7 @@ async fn a_response_that_goes_on_from_another_is_the_next_turn_of_its_session() 
     let turns = harness.log.wait(4).await;
     assert_eq!(turns[0].reply.as_ref().unwrap().text(), "hello");
     assert_eq!(turns[1].session, turns[0].session);
-    // It is the same conversation, whoever keeps its beginning.
+    // A client that repeats the whole history and one that names the previous reply continue the same conversation.
     assert_eq!(turns[2].session, turns[1].session);
     assert_eq!(turns[2].meta.chain, turns[1].meta.chain);
     assert_ne!(turns[3].session, turns[0].session);

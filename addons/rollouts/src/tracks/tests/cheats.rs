@@ -8,7 +8,7 @@ use super::{
     examples::{folder, solution},
     scripted::{Scripted, needs_sandbox, run, run_in},
 };
-use crate::task::tasks;
+use crate::{sandbox::WORK_FOLDER, task::tasks};
 
 #[derive(Deserialize)]
 struct Cheats {
@@ -24,7 +24,8 @@ struct Cheat {
 }
 
 fn cheats() -> Cheats {
-    serde_saphyr::from_str(include_str!("cheats.yaml")).unwrap()
+    let text = include_str!("cheats.yaml").replace("@WORK@", WORK_FOLDER);
+    serde_saphyr::from_str(&text).unwrap()
 }
 
 /// Plays those cheats in those tasks for which `is_meant` says so, by their numbers.

@@ -120,9 +120,9 @@ fn imported_text(name: &str, imported: &Imported) -> String {
     told
 }
 
-/// What a line of an export has, and none of rollouts.
+/// The fields by which a line of an export is recognised. A line of rollouts has none of them.
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "that they are there is what is asked")]
+#[expect(dead_code, reason = "only their presence is checked")]
 struct ExportMark {
     id: String,
     chain: String,

@@ -466,7 +466,7 @@ async fn with_the_manual_trigger_no_mode_trains_by_itself() {
     rig.stop().await;
 }
 
-/// With a gate, nobody has to ask for a step: the owner's absence is enough.
+/// With a gate, a step begins when the owner is away, without a request.
 #[tokio::test]
 async fn in_auto_a_batch_waits_until_its_owner_is_away() {
     let (dir, world) = (folder(), World::default());
