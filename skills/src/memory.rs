@@ -7,6 +7,7 @@
 //! what the owner types -> buffer -> facts (a model's, or by rules) -> store -> recall -> system prompt
 //! ```
 
+mod buffer;
 mod facts;
 mod relation;
 mod store;
@@ -18,9 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::{file::JournalError, guard::Suspicion, journal::Origin};
 
 pub use self::{
+    buffer::{BufferedSession, BufferedTurn},
     facts::{Fact, FactQuestion, MEMORY_HEADING, MemoryHit, MemoryPolicy, Recall, plain_facts},
     relation::{Consolidated, memory_json, search_json, stats_json, summary_json},
-    store::{BufferedSession, BufferedTurn, MemoryStore, Remembered},
+    store::{MemoryStore, Remembered},
 };
 
 const MAX_CHARS: usize = 300;

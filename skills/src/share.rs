@@ -6,6 +6,8 @@
 //! the key that both homes have.
 
 mod index;
+mod publish;
+mod receive;
 mod sync;
 
 use serde::{Deserialize, Serialize};

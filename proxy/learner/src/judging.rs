@@ -8,24 +8,28 @@
 //! A judge that is down comes back within minutes; one that refuses this turn (a content filter) never accepts it. So
 //! each failure of a turn doubles its pause, and a refused turn costs a few requests each day.
 
+mod followed;
+mod patience;
+mod silence;
+
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use futures_util::{StreamExt as _, future, stream};
-use metaclaw_chat::{AgentId, Message, Role, Score, TurnId, Verdict, now_ms, owners_words};
+use metaclaw_chat::{AgentId, Score, TurnId, Verdict, now_ms};
 use metaclaw_reward::{hint, may_complain};
 use metaclaw_skills::{Remark, remark};
-use metaclaw_turns::{LogError, StateKind, Turn, TurnKind, TurnState};
+use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
 use tracing::Instrument as _;
 
+use self::{
+    followed::{Followed, MOST_ERRANDS, followed},
+    patience::Patience,
+    silence::{FoundTurns, SessionSilence, of_agent, of_all},
+};
 use crate::{
     feed::{Feed, FeedNext},
     judge::{AskFailed, Case, NoVerdict, Price},
@@ -417,296 +421,5 @@ fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
         Price::OneVote
     } else {
         Price::Nothing
-    }
-}
-
-/// The number of a session's turns that one scan of the log reads, because a turn and its follower are close together.
-const LOOK_BACK: usize = 256;
-
-/// Only ids: what each turn needs is decided when it is looked at.
-#[derive(Debug, Default)]
-pub(super) struct FoundTurns {
-    pub(super) followers: Vec<TurnId>,
-    pub(super) last: Vec<TurnId>,
-}
-
-pub(super) async fn of_all(shared: &Shared) -> Result<FoundTurns, LogError> {
-    let mut all = FoundTurns::default();
-    for agent in shared.agents().await? {
-        let found = of_agent(shared, &agent).await?;
-        all.followers.extend(found.followers);
-        all.last.extend(found.last);
-    }
-    Ok(all)
-}
-
-/// Searches the turns of one agent. In most sessions, only the last turn is found, which nothing follows yet.
-pub(super) async fn of_agent(shared: &Shared, agent: &AgentId) -> Result<FoundTurns, LogError> {
-    let captured = shared.in_state(agent, StateKind::Captured).await?;
-    let mut first = BTreeMap::<u64, TurnId>::new();
-    for id in captured {
-        first.entry(id.session).or_insert(id);
-    }
-    let mut found = FoundTurns::default();
-    for (number, first) in first {
-        let last = shared.persist(|| shared.log.last_turns(number, LOOK_BACK));
-        let mut ids = last.await?;
-        ids.retain(|id| *id >= first);
-        found.last.extend(ids.first());
-        found.followers.extend(ids.into_iter().rev());
-    }
-    Ok(found)
-}
-
-/// The largest number of sessions in this list. Any other session is left to the next scan of the log.
-const MOST: usize = 10_000;
-
-#[derive(Debug)]
-pub(super) struct SessionSilence {
-    idle: Option<Duration>,
-    due: BTreeSet<(Instant, TurnId)>,
-    of_session: HashMap<u64, (Instant, TurnId)>,
-}
-
-// === impl SessionSilence ===
-
-impl SessionSilence {
-    pub(super) fn new(idle: Option<Duration>) -> Self {
-        Self {
-            idle,
-            due: BTreeSet::new(),
-            of_session: HashMap::new(),
-        }
-    }
-
-    pub(super) fn spoke(&mut self, id: TurnId) {
-        if let Some(idle) = self.idle {
-            self.put(id, idle);
-        }
-    }
-
-    pub(super) fn goes_on(&mut self, id: TurnId, rest: Duration) {
-        if !self.of_session.contains_key(&id.session) {
-            self.put(id, rest);
-        }
-    }
-
-    pub(super) fn again(&mut self, id: TurnId) {
-        if self.idle.is_some() {
-            self.put(id, Duration::ZERO);
-        }
-    }
-
-    /// Returns a turn of the next session to look at; waits until there is one.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost if the future is dropped.
-    pub(super) async fn ended(&mut self) -> TurnId {
-        let Some((at, id)) = self.due.first().copied() else {
-            return std::future::pending().await;
-        };
-        tokio::time::sleep_until(at).await;
-        self.due.remove(&(at, id));
-        self.of_session.remove(&id.session);
-        id
-    }
-
-    fn put(&mut self, id: TurnId, wait: Duration) {
-        if let Some(before) = self.of_session.remove(&id.session) {
-            self.due.remove(&before);
-        }
-        if self.of_session.len() < MOST {
-            let entry = (Instant::now() + wait, id);
-            self.of_session.insert(id.session, entry);
-            self.due.insert(entry);
-        }
-    }
-}
-
-/// The owner's turn is searched before at most this many errands in a row, because a sub-agent may send many.
-pub(super) const MOST_ERRANDS: usize = 200;
-
-#[derive(Debug)]
-pub(super) struct Followed {
-    pub before: Turn,
-    /// The index in the other's request where the reaction begins.
-    pub new_from: usize,
-}
-
-/// Returns the owner's turn whose outcome a turn shows, or `None` if the turn begins a conversation.
-pub(super) async fn followed(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
-    let mut parent = turn.parent;
-    for _ in 0..MOST_ERRANDS {
-        let Some(id) = parent else { break };
-        let before = shared.persist(|| shared.log.meta(id)).await?;
-        let Some((meta, earlier)) = before else { break };
-        if meta.kind == TurnKind::Main {
-            let before = shared.turn(id).await?;
-            let new_from = turn.new_from;
-            return Ok(before.map(|before| Followed { before, new_from }));
-        }
-        parent = earlier;
-    }
-    summed_up(shared, turn).await
-}
-
-/// Does the same if the conversation was compacted between the two turns.
-async fn summed_up(shared: &Shared, turn: &Turn) -> Result<Option<Followed>, LogError> {
-    let Some(new_from) = new_words_behind_more(&turn.request.messages) else {
-        return Ok(None);
-    };
-    let earlier = shared.persist(|| shared.log.turns_before(turn.id, MOST_ERRANDS));
-    let mut has_errand = false;
-    for id in earlier.await? {
-        let meta = shared.persist(|| shared.log.meta(id)).await?;
-        let Some((meta, _)) = meta else { continue };
-        if meta.kind != TurnKind::Main {
-            has_errand |= meta.kind == TurnKind::Side;
-            continue;
-        }
-        // Without an errand between them, it is another conversation of the same name.
-        if !has_errand {
-            break;
-        }
-        let before = shared.turn(id).await?;
-        let before = before.filter(|before| !said_before(before, &turn.request.messages));
-        return Ok(before.map(|before| Followed { before, new_from }));
-    }
-    Ok(None)
-}
-
-/// Returns the index of the owner's last words, if nothing answers them yet and something comes before them: a summary,
-/// or the kept part of the conversation.
-fn new_words_behind_more(messages: &[Message]) -> Option<usize> {
-    let (at, words) = owners_words(messages).next()?;
-    let is_answered = messages[at + 1..]
-        .iter()
-        .any(|message| matches!(message.role(), Role::Assistant | Role::Tool));
-    let is_behind = messages[..at].iter().any(|m| m.role() != Role::System);
-    let has_more = || words.text.len() < messages[at].text().trim().len();
-    (!is_answered && (is_behind || has_more())).then_some(at)
-}
-
-fn said_before(before: &Turn, messages: &[Message]) -> bool {
-    let last = |messages: &[Message]| {
-        let said = owners_words(messages).next();
-        said.map(|(_, words)| words.text.into_owned())
-    };
-    last(&before.request.messages) == last(messages)
-}
-
-const FIRST: Duration = Duration::from_secs(15);
-const LONGEST: Duration = Duration::from_secs(30 * 60);
-const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(FIRST)
-    .with_max_delay(LONGEST)
-    .without_max_times();
-
-#[derive(Debug, Default)]
-pub(super) struct Patience {
-    waiting: BTreeSet<(Instant, TurnId)>,
-    further: BTreeMap<TurnId, ExponentialBackoff>,
-}
-
-// === impl Patience ===
-
-impl Patience {
-    pub(super) fn failed(&mut self, id: TurnId) {
-        let further = self.further.entry(id).or_insert_with(|| PAUSES.build());
-        let pause = further.next().unwrap_or(LONGEST);
-        self.waiting.insert((Instant::now() + pause, id));
-    }
-
-    pub(super) fn settled(&mut self, id: TurnId) {
-        self.further.remove(&id);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub(super) fn next(&self) -> Option<Instant> {
-        self.waiting.first().map(|(until, _)| *until)
-    }
-
-    pub(super) fn due(&mut self) -> Vec<TurnId> {
-        let now = Instant::now();
-        let mut due = Vec::new();
-        while self.next().is_some_and(|until| until <= now) {
-            due.extend(self.waiting.pop_first().map(|(_, id)| id));
-        }
-        due
-    }
-}
-
-#[cfg(test)]
-mod silence_tests {
-    use super::*;
-
-    const IDLE: Duration = Duration::from_secs(1_800);
-
-    fn id(session: u64, seq: u32) -> TurnId {
-        TurnId { session, seq }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_session_has_ended_when_nobody_spoke_for_the_whole_time() {
-        let mut silence = SessionSilence::new(Some(IDLE));
-        let began = Instant::now();
-        silence.spoke(id(1, 0));
-        tokio::time::advance(IDLE / 2).await;
-        silence.spoke(id(2, 0));
-        silence.spoke(id(1, 1));
-        silence.goes_on(id(1, 0), Duration::ZERO);
-        assert_eq!(silence.ended().await, id(1, 1));
-        assert_eq!(silence.ended().await, id(2, 0));
-        assert!(began.elapsed() >= IDLE * 3 / 2);
-        silence.again(id(3, 0));
-        assert_eq!(silence.ended().await, id(3, 0));
-        assert!(silence.due.is_empty() && silence.of_session.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_nobody_wants_to_know_nothing_is_waited_for() {
-        let mut silence = SessionSilence::new(None);
-        silence.spoke(id(1, 0));
-        silence.again(id(1, 0));
-        assert!(silence.due.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_waited_for_is_bounded() {
-        let mut silence = SessionSilence::new(Some(IDLE));
-        for session in 0..MOST as u64 + 10 {
-            silence.spoke(id(session, 0));
-        }
-        silence.spoke(id(0, 1));
-        assert_eq!((silence.due.len(), silence.of_session.len()), (MOST, MOST));
-    }
-
-    const TURN: TurnId = TurnId { session: 1, seq: 0 };
-
-    async fn pause(patience: &mut Patience) -> Duration {
-        let began = Instant::now();
-        patience.failed(TURN);
-        assert!(patience.due().is_empty());
-        tokio::time::sleep_until(patience.next().unwrap()).await;
-        assert_eq!(patience.due(), [TURN]);
-        began.elapsed()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_failure_of_a_turn_doubles_its_pause() {
-        let mut patience = Patience::default();
-        let first = pause(&mut patience).await;
-        let second = pause(&mut patience).await;
-        assert!(first >= FIRST && second >= 2 * FIRST && second < 3 * FIRST);
-        for _ in 0..40 {
-            patience.failed(TURN);
-            patience.waiting.clear();
-        }
-        assert!(pause(&mut patience).await < LONGEST + FIRST);
-        patience.settled(TURN);
-        assert!(pause(&mut patience).await < 2 * FIRST);
     }
 }

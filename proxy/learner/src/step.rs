@@ -5,6 +5,8 @@
 //! fault), then `recovery` and `preview`.
 
 mod context;
+mod fault;
+mod micro_batches;
 mod plan;
 mod preview;
 mod recovery;

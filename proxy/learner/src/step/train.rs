@@ -4,19 +4,11 @@
 //! checkpoint n-1, which drops gradients, and the checkpoints are asked whether n is there with this step's hash. Putting
 //! the run back comes first, because the trainer does one thing after another: once that is answered, nothing of an
 //! earlier attempt can still be under way.
-//!
-//! Splits a step's examples into calls, so that none takes too long, and one that fails can be halved.
-//!
-//! A plan becomes a candidate adapter, or somebody is found to be at fault.
-//!
-//! A call that fails twice is halved until one sequence is left. That one is at fault if the server, from where the
-//! step starts, can train on something else; else it is the server, or the weights, and no sample is lost.
 
-use std::{collections::BTreeMap, ops::Range, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use metaclaw_chat::TurnId;
 use metaclaw_trainer_api::{
-    AdapterName, BackendError, Datum, ErrorCode, LossConfig, LossFn, RunId,
+    AdapterName, BackendError, Datum, LossConfig, LossFn, RunId,
     wire::{
         ForwardBackwardReply, ForwardBackwardRequest, LossFnOutput, OptimStepReply,
         OptimStepRequest,
@@ -24,14 +16,15 @@ use metaclaw_trainer_api::{
 };
 use tokio::time::Instant;
 
-use super::plan::Plan;
+use super::{
+    micro_batches::{MicroBatch, n_computed},
+    plan::Plan,
+};
 use crate::{
     config::Teacher,
     lineage::{Drift, KnownCheckpoint, Numbers, known},
     methods::{Example, Group, LogprobClient},
-    sample::ExcludeReason,
-    status::{Phase, StatusCell},
-    trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
+    trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
 #[derive(Debug)]
@@ -323,297 +316,9 @@ fn moved<'a>(example: &'a Example, output: &'a LossFnOutput) -> impl Iterator<It
     })
 }
 
-/// One forward_backward call: some examples of one group. The server adds up the gradients of all calls of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MicroBatch {
-    pub(crate) group: usize,
-    range: Range<usize>,
-}
-
-/// Splits groups into calls of at most this many computed tokens; a longer example has a call of its own.
-///
-/// Within a call, what an example begins with in common with the one before it is computed once. So the turns of a rollout,
-/// or of a session, cost little more than the longest of them, and are best in one call.
-pub(crate) fn cut(groups: &[Group], most_tokens: usize) -> Vec<MicroBatch> {
-    let mut calls: Vec<MicroBatch> = Vec::new();
-    for (group, examples) in groups.iter().enumerate() {
-        let mut room = 0;
-        for (at, example) in examples.examples.iter().enumerate() {
-            let before = at.checked_sub(1).and_then(|at| examples.examples.get(at));
-            let n_added = n_added(before, example);
-            match calls.last_mut() {
-                Some(call) if call.group == group && n_added <= room => {
-                    call.range.end = at + 1;
-                    room -= n_added;
-                }
-                Some(_) | None => {
-                    let range = at..at + 1;
-                    calls.push(MicroBatch { group, range });
-                    room = most_tokens.saturating_sub(example.n_tokens());
-                }
-            }
-        }
-    }
-    calls
-}
-
-/// Returns how many tokens of a call's examples a server computes that shares their beginnings, as MetaClaw's own does.
-pub(crate) fn n_computed(examples: &[Example]) -> usize {
-    let first = examples.first().map_or(0, |first| n_added(None, first));
-    let rest = examples.windows(2).map(|both| match both {
-        [before, example] => n_added(Some(before), example),
-        _ => 0,
-    });
-    first + rest.sum::<usize>()
-}
-
-/// Returns how many of an example's tokens are not the beginning of the example before it.
-fn n_added(before: Option<&Example>, example: &Example) -> usize {
-    let own = ids(example).iter();
-    let before = before.map(ids).unwrap_or_default();
-    let shared = own.zip(before).take_while(|(one, other)| one == other);
-    example.n_tokens() - shared.count()
-}
-
-fn ids(example: &Example) -> &[u32] {
-    &example.datum.parts().model_input_tokens
-}
-
-/// Splits a call into two; returns `false` if it has a single example.
-pub(crate) fn halve(calls: &mut Vec<MicroBatch>, at: usize) -> bool {
-    let Some(call) = calls.get_mut(at).filter(|call| call.range.len() > 1) else {
-        return false;
-    };
-    let middle = call.range.start + call.range.len() / 2;
-    let second = MicroBatch {
-        group: call.group,
-        range: middle..call.range.end,
-    };
-    call.range.end = middle;
-    calls.insert(at + 1, second);
-    true
-}
-
-// === impl MicroBatch ===
-
-impl MicroBatch {
-    pub(crate) fn examples<'a>(&self, groups: &'a [Group]) -> &'a [Example] {
-        let group = groups.get(self.group);
-        let examples = group.and_then(|group| group.examples.get(self.range.clone()));
-        examples.unwrap_or_default()
-    }
-
-    pub(crate) fn examples_mut<'a>(&self, groups: &'a mut [Group]) -> &'a mut [Example] {
-        let group = groups.get_mut(self.group);
-        let examples = group.and_then(|group| group.examples.get_mut(self.range.clone()));
-        examples.unwrap_or_default()
-    }
-
-    pub(crate) fn turns(&self, groups: &[Group], at: usize) -> Option<Vec<TurnId>> {
-        self.examples(groups).get(at).map(|e| e.turns.clone())
-    }
-}
-
-/// Failures of passes before a sequence is doubted.
-const STRIKES: usize = 2;
-
-#[derive(Debug)]
-pub(crate) struct StepRefusal {
-    pub(crate) blame: Blame,
-    pub(crate) why: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Blame {
-    /// The sample of these turns, and why they are set aside.
-    Sample {
-        turns: Vec<TurnId>,
-        why: ExcludeReason,
-    },
-    /// A sample among several, whose gradients are only known together.
-    SomeSample,
-    /// The checkpoint that the step starts from: it is refused.
-    Parent,
-    /// The same: its weights answer what is no number.
-    ParentsNumbers,
-    /// The same, or the server for now: it fails at loading it.
-    ParentOrServer,
-    /// The server, or how it is asked.
-    Server,
-}
-
-/// A sequence that was left after halving.
-#[derive(Debug)]
-struct Suspect {
-    turns: Vec<TurnId>,
-    why: ExcludeReason,
-    /// Whether it failed at the step that follows the passes.
-    at_step: bool,
-    said: String,
-}
-
-#[derive(Debug, Default)]
-struct FailurePolicy {
-    patience: Patience,
-    strikes: usize,
-    suspect: Option<Suspect>,
-}
-
-/// Makes attempts until one gets through, or somebody is at fault. Where one got through, its checkpoint is there.
-pub(crate) async fn make(
-    mut attempt: Attempt<'_>,
-    status: &StatusCell,
-    phase: &Phase,
-) -> Result<Trained, StepRefusal> {
-    status.phase(phase.clone());
-    attempt.run.save_asked = false;
-    let plan = attempt.plan;
-    let most_tokens = attempt.run.most_tokens(attempt.runner.backend.deadline());
-    let mut calls = cut(&plan.groups, most_tokens);
-    let mut policy = FailurePolicy::default();
-    loop {
-        let failed = match &policy.suspect {
-            None => match attempt.train(&calls).await {
-                Ok(trained) => return Ok(trained),
-                Err(failed) => failed,
-            },
-            Some(suspect) => match attempt.control(suspect.at_step).await {
-                Ok(()) => return Err(suspect.refusal()),
-                Err(failed) => failed,
-            },
-        };
-        let why = failed.to_string();
-        if let Some(blame) = policy.failed(&failed, plan, &mut calls) {
-            return Err(StepRefusal { blame, why });
-        }
-        tracing::warn!(error = why, "the step is tried again");
-        status.phase(Phase::WaitingForTrainer { why });
-        policy.patience.pause().await;
-        status.phase(phase.clone());
-    }
-}
-
-// === impl Suspect ===
-
-impl Suspect {
-    fn refusal(&self) -> StepRefusal {
-        StepRefusal {
-            blame: Blame::Sample {
-                turns: self.turns.clone(),
-                why: self.why,
-            },
-            why: self.said.clone(),
-        }
-    }
-}
-
-// === impl FailurePolicy ===
-
-impl FailurePolicy {
-    /// Takes note of a failure; who is at fault, if that is known now.
-    fn failed(
-        &mut self,
-        failed: &StepFailure,
-        plan: &Plan,
-        calls: &mut Vec<MicroBatch>,
-    ) -> Option<Blame> {
-        let error = &failed.error;
-        match failed.stage {
-            StepStage::Pass(_) | StepStage::Step | StepStage::Control if error.is_of_weights() => {
-                Some(Blame::ParentsNumbers)
-            }
-            StepStage::Control if error.is_not_finite() => Some(Blame::ParentsNumbers),
-            _ if error.is_unreachable() => None,
-            StepStage::Pass(at) => self.pass_failed(error, at, plan, calls),
-            StepStage::Step if error.is_not_finite() => self.gradient_failed(error, plan),
-            StepStage::Parent if failed.may_pass() => self.count(Blame::ParentOrServer),
-            StepStage::Parent => Some(Blame::Parent),
-            StepStage::Control if error.is_unknown_run() => self.count(Blame::Server),
-            StepStage::Server | StepStage::Step | StepStage::Save if failed.may_pass() => {
-                self.count(Blame::Server)
-            }
-            StepStage::Server | StepStage::Step | StepStage::Save | StepStage::Control => {
-                Some(Blame::Server)
-            }
-        }
-    }
-
-    fn pass_failed(
-        &mut self,
-        error: &BackendError,
-        at: usize,
-        plan: &Plan,
-        calls: &mut Vec<MicroBatch>,
-    ) -> Option<Blame> {
-        let turns = |datum: usize| calls.get(at)?.turns(&plan.groups, datum);
-        if let Some(turns) = error.datum().and_then(turns) {
-            let why = refusal(error);
-            return Some(Blame::Sample { turns, why });
-        }
-        if error.is_unknown_run() {
-            return self.count(Blame::Server);
-        }
-        let is_refused = matches!(error.status(), Some(400 | 413 | 422));
-        if !is_refused && !error.is_ambiguous() {
-            let busy = matches!(error.status(), Some(409 | 425 | 429));
-            let blame = Blame::Server;
-            return if busy { self.count(blame) } else { Some(blame) };
-        }
-        self.strikes += 1;
-        // The same again would take as long, or be refused as well.
-        let at_once = is_refused || error.is_timeout();
-        if (at_once || self.strikes >= STRIKES) && halve(calls, at) {
-            return None;
-        }
-        if self.strikes >= STRIKES {
-            let why = if is_refused {
-                ExcludeReason::Refused
-            } else {
-                ExcludeReason::Fails
-            };
-            let call = calls.get(at);
-            let turns = call.and_then(|call| call.turns(&plan.groups, 0));
-            self.suspect = Some(Suspect {
-                turns: turns.unwrap_or_default(),
-                why,
-                at_step: false,
-                said: error.to_string(),
-            });
-        }
-        None
-    }
-
-    /// Each sequence's gradient would have to be asked for alone.
-    fn gradient_failed(&mut self, error: &BackendError, plan: &Plan) -> Option<Blame> {
-        if !plan.is_one_sample {
-            return Some(Blame::SomeSample);
-        }
-        self.suspect = Some(Suspect {
-            turns: plan.turns.clone(),
-            why: ExcludeReason::GradientNotFinite,
-            at_step: true,
-            said: error.to_string(),
-        });
-        None
-    }
-
-    fn count(&mut self, blame: Blame) -> Option<Blame> {
-        self.patience.ends().then_some(blame)
-    }
-}
-
-fn refusal(error: &BackendError) -> ExcludeReason {
-    match error.code() {
-        Some(ErrorCode::OutOfMemory) => ExcludeReason::TooLong,
-        Some(ErrorCode::LossNotFinite) => ExcludeReason::LossNotFinite,
-        Some(_) | None => ExcludeReason::Refused,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::methods::ALL;
 
     fn reply(loss: f64, logprobs: &[Option<f32>]) -> ForwardBackwardReply {
         ForwardBackwardReply {
@@ -667,73 +372,5 @@ mod tests {
     fn a_server_that_says_no_log_probabilities_is_no_drift_of_zero() {
         let numbers = PassSums::default().numbers(&stepped(), 0.1);
         assert_eq!(numbers.drift, None);
-    }
-
-    fn group(lengths: &[usize]) -> Group {
-        // No two begin with the same id.
-        let ids = (0..).zip(lengths).map(|(first, n)| vec![first; *n]);
-        of(ids)
-    }
-
-    fn of(ids: impl Iterator<Item = Vec<u32>>) -> Group {
-        let example = |ids: Vec<u32>| {
-            let n = ids.len();
-            Example {
-                datum: Datum::cross_entropy(ids, vec![1; n], vec![1.0; n]).unwrap(),
-                turns: Vec::new(),
-                state: None,
-            }
-        };
-        Group {
-            method: ALL[0],
-            loss: LossFn::CrossEntropy,
-            loss_config: LossConfig::new(),
-            examples: ids.map(example).collect(),
-        }
-    }
-
-    /// Eight rollouts of four turns: 200 ids of a task, and 60 more from turn to turn.
-    #[test]
-    fn the_turns_of_a_rollout_are_computed_as_one_sequence() {
-        let turn = |rollout: u32, turn: u32| {
-            let task = std::iter::repeat_n(7, 200);
-            let own = (0..60 * (turn + 1)).map(move |at| 1_000 * (rollout + 1) + at);
-            task.chain(own).collect::<Vec<u32>>()
-        };
-        let all = (0..8).flat_map(|rollout| (0..4).map(move |at| (rollout, at)));
-        let group = of(all.map(|(rollout, at)| turn(rollout, at)));
-        let apart: usize = group.examples.iter().map(Example::n_tokens).sum();
-        // The task once, and each rollout's own ids once.
-        let shared = 200 + 8 * 240;
-        assert_eq!((apart, n_computed(&group.examples)), (11_200, shared));
-        let calls = cut(&[group], shared);
-        assert_eq!(shown(&calls), [(0, 0..32)], "one call");
-    }
-
-    fn shown(calls: &[MicroBatch]) -> Vec<(usize, Range<usize>)> {
-        let shown = |call: &MicroBatch| (call.group, call.range.clone());
-        calls.iter().map(shown).collect()
-    }
-
-    #[test]
-    fn a_call_has_one_loss_and_no_more_tokens_than_it_may() {
-        let groups = [group(&[4, 4, 4, 20, 1]), group(&[2])];
-        let calls = cut(&groups, 10);
-        let expected = [(0, 0..2), (0, 2..3), (0, 3..4), (0, 4..5), (1, 0..1)];
-        assert_eq!(shown(&calls), expected);
-        assert_eq!(shown(&cut(&groups, 1_000)), [(0, 0..5), (1, 0..1)]);
-        let n: usize = calls.iter().map(|call| call.examples(&groups).len()).sum();
-        assert_eq!(n, 6);
-    }
-
-    #[test]
-    fn halves_come_down_to_one_alone() {
-        let mut calls = cut(&[group(&[1, 1, 1])], 10);
-        assert!(halve(&mut calls, 0));
-        assert_eq!(shown(&calls), [(0, 0..1), (0, 1..3)]);
-        assert!(!halve(&mut calls, 0));
-        assert!(halve(&mut calls, 1));
-        assert_eq!(shown(&calls), [(0, 0..1), (0, 1..2), (0, 2..3)]);
-        assert!(!halve(&mut calls, 3), "there is none");
     }
 }

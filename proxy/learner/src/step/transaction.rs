@@ -20,8 +20,9 @@ use tokio::time::Instant;
 
 use super::{
     context::{StepSite, TrainingStep},
+    fault::{Blame, StepRefusal, make},
     plan::{Plan, PlanError},
-    train::{Attempt, Blame, StepRefusal, Trained, make},
+    train::{Attempt, Trained},
 };
 use crate::{
     batch::NoGroups,
