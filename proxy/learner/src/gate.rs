@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `report` | one test with its limit, and the results of all tests of one adapter |
 //! | `probes` | the inputs of the tests: questions, general knowledge, requests of agents |
-//! | `replies` | how replies are drawn, measured and compared with their limits |
+//! | `replies`, `requirement` | how replies are drawn and measured, and what is required of them |
 //! | `preference`, `tasks` | pairs of held-out replies, held-out tasks |
 //! | `base` | the base model's results, kept on disk |
 //! | `evaluation` | the tests, one after another |
@@ -26,6 +26,7 @@ mod preference;
 mod probes;
 mod replies;
 mod report;
+mod requirement;
 mod series;
 mod tasks;
 mod watch;

@@ -16,8 +16,9 @@ use super::{
     base::BaseFigures,
     preference::{self, PreferencePair},
     probes::{self, ProbeSet, Probes, user_told},
-    replies::{self, Obedience, OnScale, RequirementLines, Scale, compare},
+    replies,
     report::{Bound, GateReport, GateTest},
+    requirement::{Obedience, OnScale, RequirementLines, Scale, compare},
 };
 use crate::{
     config::{GateConfig, GatePart},
