@@ -66,7 +66,7 @@
       const it = fresh.getElementById(old.id);
       if (it && !put(old, it, isAsked)) pending = true;
     }
-    say(pending ? "News waits until you are done here" : "Live");
+    say(pending ? "News waits until you are done here" : "Updates live");
     return fresh;
   };
 
@@ -117,7 +117,7 @@
   const connect = () => {
     source = new EventSource("/ui/events");
     source.addEventListener("change", refresh);
-    source.onopen = () => say("Live");
+    source.onopen = () => say("Updates live");
     source.onerror = () => say("Not connected; trying again");
   };
 

@@ -9,7 +9,10 @@ const STYLE: &str = concat!(
     include_str!("../assets/style.css"),
     include_str!("../assets/curves.css")
 );
-const SCRIPT: &str = include_str!("../assets/live.js");
+const SCRIPT: &str = concat!(
+    include_str!("../assets/live.js"),
+    include_str!("../assets/keys.js")
+);
 const ICON: &str = include_str!("../assets/icon.svg");
 
 pub(crate) fn style() -> Response {

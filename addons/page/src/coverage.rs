@@ -24,7 +24,7 @@ const fn operation(path: &'static str, place: OnPage) -> CoveredOperation {
 const A_FILE: &str =
     "it reads or writes a file that the person names, which a terminal does better";
 
-const OPERATIONS: [CoveredOperation; 39] = [
+const OPERATIONS: [CoveredOperation; 40] = [
     operation("status", At("/ui/health")),
     operation(
         "stop",
@@ -39,7 +39,8 @@ const OPERATIONS: [CoveredOperation; 39] = [
     operation("report", At("/ui/cost")),
     operation("curves", At("/ui/curves")),
     operation("login", Not("it is how a browser gets in")),
-    operation("turns", At("/ui/turns")),
+    operation("turns", At("/ui/session")),
+    operation("conversations", At("/ui/sessions")),
     operation("turn", At("/ui/turns/{id}")),
     operation("rate", At("/ui/do/rate")),
     operation(

@@ -80,7 +80,11 @@ pub(crate) fn empty(what: &str, next: &Markup) -> Markup {
 
 pub(crate) fn ago(at_ms: u64, now_ms: u64) -> Markup {
     let exact = exact(at_ms);
-    html! { time datetime=(exact) title=(exact) { (distance(now_ms.saturating_sub(at_ms))) " ago" } }
+    let ago = match now_ms.saturating_sub(at_ms) {
+        0..1_000 => "now".to_owned(),
+        ms => format!("{} ago", distance(ms)),
+    };
+    html! { time datetime=(exact) title=(exact) { (ago) } }
 }
 
 pub(crate) fn distance(ms: u64) -> String {
@@ -151,7 +155,7 @@ pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
             format!("the upstream answered with error {status}")
         }
         (StreamEnd::Overflowed, TurnState::Captured) => "too long to keep".to_owned(),
-        (_, TurnState::Judged) => "judged, not trained on yet".to_owned(),
+        (_, TurnState::Judged) => "judged".to_owned(),
         (_, TurnState::Taken { n }) => format!("in training step {n} now"),
         (_, TurnState::Trained { n }) => format!("trained on in step {n}"),
         (_, TurnState::Spent { why }) => format!("not used for training: {why}"),

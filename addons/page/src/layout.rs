@@ -32,29 +32,18 @@ pub(crate) struct Frame {
 /// The field of an address that says what the last form did.
 const DONE: &str = "done";
 
-struct NavEntry {
-    section: Section,
-    address: &'static str,
-    name: &'static str,
-}
-
-const fn entry(section: Section, address: &'static str, name: &'static str) -> NavEntry {
-    NavEntry {
-        section,
-        address,
-        name,
-    }
-}
+/// A section's address and name.
+struct NavEntry(Section, &'static str, &'static str);
 
 const ENTRIES: [NavEntry; 8] = [
-    entry(Section::Today, "/ui", "Today"),
-    entry(Section::Conversations, "/ui/sessions", "Conversations"),
-    entry(Section::Lessons, "/ui/lessons", "Lessons"),
-    entry(Section::Training, "/ui/training", "Training"),
-    entry(Section::Curves, "/ui/curves", "Curves"),
-    entry(Section::Cost, "/ui/cost", "Cost"),
-    entry(Section::Privacy, "/ui/privacy", "Privacy"),
-    entry(Section::Health, "/ui/health", "Health"),
+    NavEntry(Section::Today, "/ui", "Today"),
+    NavEntry(Section::Conversations, "/ui/sessions", "Conversations"),
+    NavEntry(Section::Lessons, "/ui/lessons", "Lessons"),
+    NavEntry(Section::Training, "/ui/training", "Training"),
+    NavEntry(Section::Curves, "/ui/curves", "Curves"),
+    NavEntry(Section::Cost, "/ui/cost", "Cost"),
+    NavEntry(Section::Privacy, "/ui/privacy", "Privacy"),
+    NavEntry(Section::Health, "/ui/health", "Health"),
 ];
 
 // === impl Frame ===
@@ -85,17 +74,19 @@ impl Frame {
             header.top {
                 a.brand href="/ui" { "MetaClaw" }
                 nav aria-label="Sections" {
-                    @for it in &ENTRIES {
-                        a href=(it.address) aria-current=[(it.section == section).then_some("page")] { (it.name) }
+                    @for NavEntry(its, address, name) in &ENTRIES {
+                        a href=(address) aria-current=[(*its == section).then_some("page")] { (name) }
                     }
                 }
                 p #link .link role="status" { }
+                button #show-keys .keys type="button" { "Keys" }
             }
             main #main tabindex="-1" {
                 @if let Some(done) = &self.done { p #done .done role="status" { (done) } }
                 (body)
             }
             p #told .told role="status" { }
+            (keys())
             script src="/ui/live.js" defer { }
         };
         document(title, &inner)
@@ -107,6 +98,23 @@ impl<S: Sync> FromRequestParts<S> for Frame {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self::of(&parts.uri))
+    }
+}
+
+/// What `keys.js` does.
+fn keys() -> Markup {
+    let keys = [
+        ("j", "next row"),
+        ("k", "row before"),
+        ("Enter", "open the row"),
+        ("/", "search"),
+        ("?", "these keys"),
+    ];
+    html! {
+        dialog #keys aria-label="Keys" {
+            dl { @for (key, what) in keys { div { dt { kbd { (key) } } dd { (what) } } } }
+            form method="dialog" { button { "Close" } }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `state` | what handlers share: operations, logins, long tasks |
 //! | `layout` | the frame around each view |
 //! | `elements` | pieces that several views use |
+//! | `markdown` | draws replies |
 //! | `plot` | draws curves as SVG |
 //! | `views` | one module for each view |
 //! | `actions` | what forms do |
@@ -28,6 +29,7 @@ mod failure;
 mod interval;
 mod layout;
 mod live;
+mod markdown;
 mod plot;
 mod query;
 mod routes;

@@ -1,6 +1,13 @@
 //! The query of an address, read and written.
 
-use std::fmt::Write as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// All characters but those that no address gives a meaning.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// The names and values of a query, as they stand there.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -8,39 +15,12 @@ pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 pub(crate) fn decoded(value: &str) -> String {
-    let mut out = Vec::new();
-    let mut bytes = value.as_bytes().iter();
-    while let Some(byte) = bytes.next() {
-        match *byte {
-            b'+' => out.push(b' '),
-            b'%' => match bytes.as_slice().get(..2).and_then(hex) {
-                Some(byte) => {
-                    out.push(byte);
-                    bytes.nth(1);
-                }
-                None => out.push(b'%'),
-            },
-            other => out.push(other),
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    let spaced = value.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
 }
 
 pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a text cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
-fn hex(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 #[cfg(test)]

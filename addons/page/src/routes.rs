@@ -46,7 +46,10 @@ pub fn router(state: PageState) -> Router {
         .route("/ui/", get(async || Redirect::permanent("/ui")))
         .route("/ui/sessions", get(views::sessions::list))
         .route("/ui/session", get(views::sessions::show))
-        .route("/ui/turns", get(views::turns::list))
+        .route(
+            "/ui/turns",
+            get(async || Redirect::permanent("/ui/sessions")),
+        )
         .route("/ui/turns/{id}", get(views::turn::show))
         .route("/ui/lessons", get(views::lessons::show))
         .route("/ui/skill", get(views::skill::show))

@@ -9,7 +9,7 @@ pub(crate) mod preview;
 pub(crate) mod privacy;
 pub(crate) mod sessions;
 pub(crate) mod skill;
+pub(crate) mod talk;
 pub(crate) mod today;
 pub(crate) mod training;
 pub(crate) mod turn;
-pub(crate) mod turns;

@@ -35,7 +35,10 @@ use crate::{
         memory::{ListMemories, MemoryChange},
         process::{CreateLogin, GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
         rollouts::{GetRollout, ListRollouts},
-        turns::{Export, FindLacking, GetTurn, RaiseCounts, RateReply, Restore, TurnsQuery},
+        turns::{
+            ConversationFilter, Export, FindLacking, GetTurn, RaiseCounts, RateReply, Restore,
+            TurnsQuery,
+        },
         weights::{ListAdapters, ListSteps, PreviewStep, PreviewTurn, RollBack, TrainStep},
     },
     privacy::SwitchChange,
@@ -85,6 +88,7 @@ fn routes() -> OperationRoutes {
         .route::<CreateLogin>()
         .route::<CurvesWanted>()
         .route::<TurnsQuery>()
+        .route::<ConversationFilter>()
         .route::<ListRollouts>()
         .route::<GetRollout>()
         .route::<GetTurn>()

@@ -11,6 +11,7 @@ mod broken;
 mod clock;
 mod codec;
 mod config;
+mod conversations;
 mod copy;
 mod counter;
 mod counts;
@@ -61,6 +62,7 @@ pub use self::{
     broken::BrokenPrompt,
     clock::ClockReadings,
     config::{Durability, TurnsConfig},
+    conversations::{ConversationFilter, ConversationPage, ConversationSummary},
     counts::{BreakCounts, DailyCounts, DayStatistics, Funnel, day_of},
     error::{ExportError, LogError, OpenError, TakeError},
     export::{Exported, ExportedTurn},

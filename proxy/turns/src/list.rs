@@ -30,7 +30,8 @@ const SNIPPET: usize = 160;
 pub const MAX_LIST: usize = 1_000;
 
 /// Selects turns for a list, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TurnFilter {
     /// Only the turns of this agent.
     pub agent: Option<AgentId>,
@@ -88,6 +89,13 @@ pub struct TurnSummary {
     pub broken: Option<BreakCause>,
 }
 
+/// A turn's line, with the texts whose beginnings it shows.
+pub(crate) struct ListedTurn {
+    pub(crate) line: TurnSummary,
+    pub(crate) asked: String,
+    pub(crate) answered: String,
+}
+
 // === impl TurnLog ===
 
 impl TurnLog {
@@ -123,11 +131,14 @@ fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
         else {
             continue;
         };
-        let state = state::get(store, id)?;
-        if filter.state.is_none_or(|kind| kind == state.kind()) {
+        let is_wanted = match filter.state {
+            Some(kind) => state::get(store, id)?.kind() == kind,
+            None => true,
+        };
+        if is_wanted {
             lines.trim();
-            let summary = summary(store, &mut lines, session, id, state);
-            found.extend(values::readable(summary)?.flatten());
+            let turn = listed(store, &mut lines, session, id);
+            found.extend(values::readable(turn)?.flatten().map(|turn| turn.line));
         }
         if found.len() >= limit {
             break;
@@ -162,7 +173,7 @@ fn candidates<'a>(store: &'a Store, filter: &TurnFilter) -> TxnResult<FoundIds<'
     Ok(Box::new(ids.into_iter().rev().map(Ok)))
 }
 
-fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
+pub(crate) fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
     let mut is_behind = before.is_none();
     let turns = journal::newest_first(store).filter(move |id| {
         let was_behind = is_behind;
@@ -172,13 +183,12 @@ fn by_arrival(store: &Store, before: Option<TurnId>) -> FoundIds<'_> {
     Box::new(turns.map(|id| id.map_err(TxnError::from)))
 }
 
-fn summary(
+pub(crate) fn listed(
     store: &Store,
     lines: &mut LineReader<'_, Store>,
     session: &SessionRecord,
     id: TurnId,
-    state: TurnState,
-) -> TxnResult<Option<TurnSummary>> {
+) -> TxnResult<Option<ListedTurn>> {
     let Some(turn) = Record::get(store, id)? else {
         return Ok(None);
     };
@@ -188,7 +198,9 @@ fn summary(
     let reply = values::readable(reply(lines, id, &turn))?.flatten();
     let verdict = verdicts::all(store, id)?.pop();
     let meta = &turn.meta;
-    Ok(Some(TurnSummary {
+    let asked = values::readable(asked(lines, id, &turn))?.flatten();
+    let answered = reply.as_ref().map(answer);
+    let line = TurnSummary {
         id,
         agent: session.agent.clone(),
         session: session.session.clone(),
@@ -200,15 +212,20 @@ fn summary(
         model: served.model,
         adapter: served.adapter,
         n_messages: turn.lines().count(),
-        asked: values::readable(asked(lines, id, &turn))?.flatten(),
-        answered: reply.as_ref().map(snippet),
-        state,
+        asked: asked.as_deref().map(cut),
+        answered: answered.as_deref().map(cut),
+        state: state::get(store, id)?,
         score: verdict.as_ref().map(|verdict| verdict.score),
         is_hinted: verdict.is_some_and(|verdict| verdict.hint.is_some()),
         has_ids: tokens::has(store, id)?,
         usage: meta.usage,
         skills: served.skills.into_iter().map(|skill| skill.name).collect(),
         broken: turn.prefix.map(|prefix| prefix.cause),
+    };
+    Ok(Some(ListedTurn {
+        line,
+        asked: asked.unwrap_or_default(),
+        answered: answered.unwrap_or_default(),
     }))
 }
 
@@ -233,7 +250,7 @@ fn asked(
     let from = all.len();
     all.extend(new);
     let asked = utterances(&all).next().filter(|(at, _)| *at >= from);
-    Ok(asked.map(|(_, utterance)| cut(&utterance.text)))
+    Ok(asked.map(|(_, utterance)| utterance.text.into_owned()))
 }
 
 fn last_lines(runs: &[LineRun]) -> Vec<LineRun> {
@@ -252,17 +269,18 @@ fn last_lines(runs: &[LineRun]) -> Vec<LineRun> {
     last
 }
 
-fn snippet(message: &Message) -> String {
+/// Returns the text of a reply, or the names of the tools that it calls.
+fn answer(message: &Message) -> String {
     let text = message.text();
     if !text.is_empty() {
-        return cut(&text);
+        return text.into_owned();
     }
     let calls = message.tool_calls();
     let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
-    cut(&names.join(", "))
+    names.join(", ")
 }
 
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match one_line.char_indices().nth(SNIPPET) {
         Some((end, _)) => format!("{}…", &one_line[..end]),

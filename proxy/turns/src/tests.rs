@@ -2,6 +2,7 @@
 
 mod append;
 mod continuing;
+mod conversations;
 mod copying;
 mod cut;
 mod damage;

@@ -14,12 +14,13 @@ struct Picture {
 /// The largest picture, in bytes: readers of docs/ load all of them.
 const MAX_BYTES: u64 = 100_000;
 
-fn pictures() -> [Picture; 8] {
+fn pictures() -> [Picture; 9] {
     let picture = |file, view, window| Picture { file, view, window };
     [
         picture("today", "/ui", BrowserWindow::WIDE),
         picture("today-dark", "/ui", BrowserWindow::WIDE.dark()),
         picture("today-phone", "/ui", BrowserWindow::PHONE),
+        picture("conversations", "/ui/sessions", BrowserWindow::WIDE),
         picture("lessons", "/ui/lessons?agent=main", BrowserWindow::WIDE),
         picture("turn-phone-dark", TURN, BrowserWindow::PHONE.dark()),
         picture("curves", "/ui/curves", BrowserWindow::WIDE),

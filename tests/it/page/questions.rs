@@ -4,7 +4,7 @@ use super::PageWorld;
 
 #[tokio::test]
 #[ignore = "needs the binaries and Chromium, cargo xtask test --all runs it"]
-async fn why_did_it_say_that_takes_two_clicks() {
+async fn why_did_it_say_that_takes_three_clicks() {
     let Some(mut world) = PageWorld::signed_in().await else {
         return;
     };
@@ -13,6 +13,12 @@ async fn why_did_it_say_that_takes_two_clicks() {
         .browser
         .follow("Is the certificate of the shop still valid?")
         .await;
+    // The conversation has the verdict already.
+    world
+        .browser
+        .wait_for("Look it up before you answer.")
+        .await;
+    world.browser.follow("Why this reply?").await;
     for answer in [
         "The verdict",
         "Look it up before you answer.",

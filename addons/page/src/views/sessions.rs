@@ -1,113 +1,193 @@
-//! Conversations: the newest, and one whole.
+//! Conversations: a table to search in, and one whole.
+
+use std::{fmt::Display, str::FromStr};
 
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
-use metaclaw_control::operations::turns::TurnsQuery;
-use metaclaw_control::replies::TurnSummary;
-use serde::Deserialize;
+use metaclaw_control::operations::turns::{ConversationFilter, GetTurn, TurnsQuery};
+use metaclaw_control::replies::{ConversationPage, ConversationSummary, Turn, TurnKind};
+use serde::{Deserialize, Deserializer, de::Error as _};
 
+use super::talk::{added, hint_source, owner, reply, times, took};
 use crate::{
-    elements::{ActionForm, ButtonKind, ago, confirmed, count, empty, live, turn_row},
+    elements::{ActionForm, ButtonKind, ago, confirmed, count, empty, live, mark, number},
     failure::PageFailure,
     layout::{Frame, Section},
     query::encoded,
     state::PageState,
 };
 
-const LOOKED_AT: usize = 300;
-const OF_ONE: usize = 500;
+const ROWS: usize = 60;
+/// The most turns of a conversation on one page.
+const SHOWN: usize = 100;
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+const VERDICTS: [(Score, &str); 3] = [
+    (Score::Good, "Good"),
+    (Score::Bad, "Bad"),
+    (Score::Unclear, "Neither"),
+];
 
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct SessionsQuery {
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Search {
+    words: String,
+    #[serde(deserialize_with = "given")]
+    agent: Option<AgentId>,
+    #[serde(deserialize_with = "given")]
+    verdict: Option<i8>,
+    model: String,
+    #[serde(deserialize_with = "given")]
+    days: Option<u16>,
     before: Option<TurnId>,
+}
+
+/// Reads a field of a form. Browsers send one that was left out as an empty text.
+fn given<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(from)?;
+    let value = (!text.is_empty()).then(|| text.parse());
+    value
+        .transpose()
+        .map_err(|error| D::Error::custom(format!("{text:?}: {error}")))
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct SessionQuery {
     agent: AgentId,
     session: SessionId,
-}
-
-struct SessionTurns<'a> {
-    agent: &'a AgentId,
-    session: &'a SessionId,
-    turns: Vec<&'a TurnSummary>,
+    before: Option<TurnId>,
 }
 
 pub(crate) async fn list(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<SessionsQuery>,
+    Query(search): Query<Search>,
 ) -> Result<Markup, PageFailure> {
-    let asked = TurnsQuery {
-        before: query.before,
-        limit: LOOKED_AT,
-        ..TurnsQuery::default()
-    };
-    let turns = state.ask(asked).await?;
+    let now_ms = now_ms();
+    let agents = state.agents().await?;
+    let page = state.ask(search.filter(now_ms)?).await?;
+    let older = page.older.map(|last| older(&frame.here, last));
     let body = html! {
         h1 { "Conversations" }
-        p { a href="/ui/turns" { "Single replies, newest first" } }
-        (live("sessions", &rows(&turns)))
+        (search.form(&agents.shown))
+        (live("sessions", &search.table(&page, older.as_deref(), now_ms)))
     };
     Ok(frame.page("Conversations", Section::Conversations, &body))
 }
 
-fn rows(turns: &[TurnSummary]) -> Markup {
-    let now_ms = now_ms();
-    if turns.is_empty() {
-        let next = html! { "Say something to your agent; the conversation appears here within a second or two. If it does not, "
-        a href="/ui/health" { "Health" } " says why." };
-        return empty("No conversation was kept yet.", &next);
+// === impl Search ===
+
+impl Search {
+    fn filter(&self, now_ms: u64) -> Result<ConversationFilter, PageFailure> {
+        let score = self.verdict.map(Score::try_from).transpose();
+        let days_ms = self.days.map(|days| u64::from(days) * DAY_MS);
+        Ok(ConversationFilter {
+            agent: self.agent.clone(),
+            words: self.words.clone(),
+            model: self.model.trim().to_owned(),
+            score: score.map_err(|error| PageFailure::bad_request(format!("verdict: {error}")))?,
+            since_ms: days_ms.map_or(0, |days_ms| now_ms.saturating_sub(days_ms)),
+            limit: ROWS,
+            before: self.before,
+        })
     }
-    html! {
-        ol.turns { @for it in conversations(turns) { (row(&it, now_ms)) } }
-        @if let Some(last) = turns.last().filter(|_| turns.len() == LOOKED_AT) {
-            p { a href={ "/ui/sessions?before=" (last.id) } { "Older ones" } }
+
+    fn form(&self, agents: &[AgentId]) -> Markup {
+        let option = |value: &str, is_chosen: bool, label: &str| html! { option value=(value) selected[is_chosen] { (label) } };
+        html! {
+            form.search role="search" action="/ui/sessions" {
+                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words that were asked or answered";
+                select name="agent" aria-label="Agent" {
+                    (option("", false, "Every agent"))
+                    @for agent in agents { (option(agent.as_str(), self.agent.as_ref() == Some(agent), agent.as_str())) }
+                }
+                select name="verdict" aria-label="Verdict" {
+                    (option("", false, "Any verdict"))
+                    @for (score, label) in VERDICTS { (option(&i8::from(score).to_string(), self.verdict == Some(score.into()), label)) }
+                }
+                input name="model" value=(self.model) aria-label="Model" placeholder="Model";
+                select name="days" aria-label="Days" {
+                    (option("", false, "Any time"))
+                    @for days in [1, 7, 30] { (option(&days.to_string(), self.days == Some(days), &format!("Last {}", count(days.into(), "day")))) }
+                }
+                button.main { "Search" }
+                @if *self != Self::default() { a href="/ui/sessions" { "Show all" } }
+            }
+        }
+    }
+
+    fn table(&self, page: &ConversationPage, older: Option<&str>, now_ms: u64) -> Markup {
+        if page.conversations.is_empty() {
+            return self.nothing(page, older);
+        }
+        html! {
+            table.rows {
+                thead { tr {
+                    th { "When" } th { "Agent" } th { "First words" } th.number { "Turns" } th { "Verdicts" }
+                    th { "Model" } th.number { "Tokens" } th.number title="Time of the last reply" { "Reply" }
+                } }
+                tbody { @for talk in &page.conversations { (row(talk, now_ms)) } }
+            }
+            @if let Some(address) = older { p { a.older href=(address) { "Older ones" } } }
+        }
+    }
+
+    fn nothing(&self, page: &ConversationPage, older: Option<&str>) -> Markup {
+        match older {
+            Some(address) => {
+                let what = format!("None among the {} turns that were looked at.", page.n_read);
+                empty(&what, &html! { a href=(address) { "Search older ones" } })
+            }
+            None if *self == Self::default() => {
+                let next = html! { "Say something to your agent; the conversation appears here within a second or two. If it does not, "
+                a href="/ui/health" { "Health" } " says why." };
+                empty("No conversation was kept yet.", &next)
+            }
+            None => empty(
+                "No conversation has this.",
+                &html! { a href="/ui/sessions" { "Show all" } },
+            ),
         }
     }
 }
 
-fn conversations(turns: &[TurnSummary]) -> Vec<SessionTurns<'_>> {
-    let mut all: Vec<SessionTurns<'_>> = Vec::new();
-    for turn in turns {
-        let known = all
-            .iter_mut()
-            .find(|it| *it.agent == turn.agent && *it.session == turn.session);
-        match known {
-            Some(it) => it.turns.push(turn),
-            None => all.push(SessionTurns {
-                agent: &turn.agent,
-                session: &turn.session,
-                turns: vec![turn],
-            }),
-        }
-    }
-    all
+/// The same search, further back.
+fn older(here: &str, last: TurnId) -> String {
+    let given = here.split("before=").next().unwrap_or(here);
+    let search = given.trim_end_matches(['?', '&']);
+    let joint = if search.contains('?') { '&' } else { '?' };
+    format!("{search}{joint}before={last}")
 }
 
-fn row(it: &SessionTurns<'_>, now_ms: u64) -> Markup {
-    let of = |score| {
-        it.turns
-            .iter()
-            .filter(|turn| turn.score == Some(score))
-            .count()
-    };
-    let (good, bad) = (of(Score::Good), of(Score::Bad));
-    let asked = it.turns.iter().rev().find_map(|turn| turn.asked.as_deref());
-    let n = u64::try_from(it.turns.len()).unwrap_or(u64::MAX);
+fn row(talk: &ConversationSummary, now_ms: u64) -> Markup {
+    let last = &talk.last;
+    let address = address(&last.agent, &last.session);
+    let asked = talk
+        .asked
+        .as_deref()
+        .unwrap_or("(nothing that the owner typed)");
     html! {
-        li.turn {
-            a href=(address(it.agent, it.session)) {
-                span.asked { (asked.unwrap_or("(nothing that the owner typed)")) }
+        tr {
+            td.when { (ago(last.ended_ms, now_ms)) }
+            td.agent { (last.agent) }
+            td.what {
+                @match &talk.excerpt {
+                    Some(excerpt) => { a data-row href={ (address) "#t-" (talk.matched) } { (asked) } span.soft { (excerpt) } }
+                    None => { a data-row href=(address) { (asked) } }
+                }
             }
-            p.facts {
-                span { (it.agent) } " · " (count(n, "turn"))
-                @if good > 0 { " · " span.mark.good { (good) " good" } }
-                @if bad > 0 { " · " span.mark.bad { (bad) " bad" } }
-                @if let Some(last) = it.turns.first() { " · " (ago(last.ended_ms, now_ms)) }
+            td.number { (talk.n_turns) span.unit { " turns" } }
+            td.verdicts {
+                @if talk.n_good > 0 { span.mark.good { (talk.n_good) " good" } " " }
+                @if talk.n_bad > 0 { span.mark.bad { (talk.n_bad) " bad" } }
             }
+            td.model { (last.model) }
+            td.number title={ (number(talk.prompt_tokens)) " in, " (number(talk.completion_tokens)) " out" } {
+                (number(talk.prompt_tokens + talk.completion_tokens)) span.unit { " tokens" }
+            }
+            td.number { (took(last.ended_ms.saturating_sub(last.started_ms))) }
         }
     }
 }
@@ -125,23 +205,28 @@ pub(crate) async fn show(
     frame: Frame,
     Query(query): Query<SessionQuery>,
 ) -> Result<Markup, PageFailure> {
-    let SessionQuery { agent, session } = query;
-    let asked = TurnsQuery {
+    let SessionQuery {
+        agent,
+        session,
+        before,
+    } = query;
+    let newest = TurnsQuery {
         agent: Some(agent.clone()),
         session: Some(session.clone()),
-        limit: OF_ONE,
+        before,
+        limit: SHOWN,
         ..TurnsQuery::default()
     };
-    let turns = state.ask(asked).await?;
-    if turns.is_empty() {
+    let listed = state.ask(newest).await?;
+    let Some(oldest) = listed.last() else {
         let message =
             format!("Agent {agent} has no conversation {session}; it may have been forgotten.");
         return Err(PageFailure::not_found(message));
-    }
-    let now_ms = now_ms();
-    let rows = html! {
-        ol.turns { @for turn in turns.iter().rev() { (turn_row(turn, now_ms)) } }
     };
+    let mut turns = Vec::new();
+    for line in listed.iter().rev() {
+        turns.extend(state.ask(GetTurn(line.id)).await?);
+    }
     let forget = ActionForm {
         action: "forget",
         fields: &[("agent", agent.as_str()), ("session", session.as_str())],
@@ -154,8 +239,57 @@ pub(crate) async fn show(
     let body = html! {
         h1 { "Conversation" }
         p.facts { "Agent " (agent) ", session " code { (session) } }
-        (live("turns", &rows))
+        @if listed.len() == SHOWN {
+            p { a href={ (address(&agent, &session)) "&before=" (oldest.id) } { "Earlier turns" } }
+        }
+        (live("turns", &exchanges(&turns, now_ms())))
         (confirmed("forget", "Forget this conversation …", warning, &forget))
     };
     Ok(frame.page("Conversation", Section::Conversations, &body))
+}
+
+fn exchanges(turns: &[Turn], now_ms: u64) -> Markup {
+    html! {
+        @for (at, turn) in turns.iter().enumerate() {
+            @let followed = turns[at + 1..].iter().find(|next| next.parent == Some(turn.id));
+            @let before = at.checked_sub(1).map(|before| added(&turns[before]));
+            article.exchange.side[turn.meta.kind == TurnKind::Side] #{ "t-" (turn.id) } {
+                @if let Some(said) = turn.new_words() { (owner("You", &said.text, &format!("said-{}", turn.id))) }
+                div.agent {
+                    div { (reply(turn, followed.map_or(&[], Turn::evidence))) }
+                    aside { (facts(turn, now_ms)) (newly_added(turn, before)) }
+                }
+            }
+        }
+    }
+}
+
+fn facts(turn: &Turn, now_ms: u64) -> Markup {
+    let Turn { meta, served, .. } = turn;
+    html! {
+        @if let Some(verdict) = &turn.verdict {
+            p { (mark(Some(verdict.score))) @if let Some(hint) = &verdict.hint { " " (hint_source(verdict)) ": “" (hint) "”" } }
+        }
+        p.facts {
+            span { a data-row href={ "/ui/turns/" (turn.id) } { "Why this reply?" } " " (ago(meta.ended_ms, now_ms)) }
+            @if meta.kind == TurnKind::Side { span { "the client’s own request" } }
+            span { (served.adapter.as_ref().unwrap_or(&served.model)) }
+            @if let Some(usage) = &meta.usage { span { (number(usage.prompt_tokens)) " tokens in, " (number(usage.completion_tokens)) " out" } }
+            span { (times(meta)) }
+        }
+    }
+}
+
+/// What was put into the prompt of a turn, unless the turn before had the same.
+fn newly_added(turn: &Turn, before: Option<Vec<&String>>) -> Markup {
+    let added = added(turn);
+    if added.is_empty() || before.is_some_and(|before| before == added) {
+        return html! {};
+    }
+    html! {
+        details #{ "added-" (turn.id) } {
+            summary { "Added to the prompt from here on" }
+            @for text in added { pre.added { (text) } }
+        }
+    }
 }

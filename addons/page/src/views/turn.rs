@@ -3,25 +3,28 @@
 use axum::extract::{Path, Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::{
-    JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, excerpt, now_ms, utterance_at,
+    JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, now_ms, utterance_at,
 };
-use metaclaw_control::operations::turns::{GetTurn, TurnsQuery};
+use metaclaw_control::operations::turns::GetTurn;
 use metaclaw_control::replies::POLICY_UPSTREAM;
-use metaclaw_control::replies::Turn;
+use metaclaw_control::replies::{Turn, TurnState};
 use serde::Deserialize;
 
-use super::sessions::address;
+use super::{
+    sessions::address,
+    talk::{added, asked, calls, hint_source, reply, times},
+};
 use crate::{
-    elements::{ago, count, distance, hidden, live, mark, number, outcome},
+    elements::{ago, count, hidden, live, mark, number, outcome},
     failure::PageFailure,
     layout::{Frame, Section},
+    markdown::{plain, rendered},
     query::encoded,
     state::PageState,
 };
 
-const OF_SESSION: usize = 500;
 /// The turn that followed is among so many next ones; side turns may lie between.
-const NEXT: usize = 6;
+const NEXT: u32 = 6;
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct TurnQuery {
@@ -44,18 +47,28 @@ pub(crate) async fn show(
     let turn_id: TurnId = id.parse().map_err(|_| missing())?;
     let turn = state.ask(GetTurn(turn_id)).await?.ok_or_else(missing)?;
     let followed = following(&state, &turn).await?;
+    let backend = state
+        .running()
+        .map(|rooms| rooms.training.backend.is_some());
+    let trains = backend.unwrap_or(true);
     let body = html! {
         h1 { "Why did it say that?" }
         p.facts {
             a href=(address(&turn.agent, &turn.session)) { "Conversation" }
             " of " (turn.agent) " · " (ago(turn.meta.ended_ms, now_ms())) " · turn " code { (turn.id) }
         }
-        (said(&turn))
-        (live("verdict", &judged(&turn, followed.as_ref())))
-        (live("rating", &rating(&turn, &frame.here)))
-        (prompt(&turn))
-        (served(&turn))
-        (live("fate", &fate(&turn)))
+        div.columns.reply {
+            div {
+                (said(&turn, followed.as_ref().map_or(&[], Turn::evidence)))
+                (live("verdict", &judged(&turn, followed.as_ref())))
+                (prompt(&turn))
+            }
+            div {
+                (live("rating", &rating(&turn, &frame.here)))
+                (served(&turn))
+                (live("fate", &fate(&turn, trains)))
+            }
+        }
         (request(&turn, query.whole))
     };
     Ok(frame.page("Why did it say that?", Section::Conversations, &body))
@@ -63,43 +76,21 @@ pub(crate) async fn show(
 
 /// The turn whose request continues this one's reply: what it begins with is the evidence.
 async fn following(state: &PageState, turn: &Turn) -> Result<Option<Turn>, PageFailure> {
-    let of_session = TurnsQuery {
-        agent: Some(turn.agent.clone()),
-        session: Some(turn.session.clone()),
-        limit: OF_SESSION,
-        ..TurnsQuery::default()
-    };
-    let listed = state.ask(of_session).await?;
-    let later = listed
-        .iter()
-        .rev()
-        .map(|it| it.id)
-        .filter(|id| *id > turn.id);
-    for id in later.take(NEXT) {
-        let next = state.ask(GetTurn(id)).await?;
-        if let Some(next) = next.filter(|it| it.parent == Some(turn.id)) {
+    for n in 1..=NEXT {
+        let seq = turn.id.seq.saturating_add(n);
+        let next = state.ask(GetTurn(TurnId { seq, ..turn.id })).await?;
+        if let Some(next) = next.filter(|next| next.parent == Some(turn.id)) {
             return Ok(Some(next));
         }
     }
     Ok(None)
 }
 
-fn said(turn: &Turn) -> Markup {
-    let asked = turn.new_words();
+fn said(turn: &Turn, later: &[Message]) -> Markup {
     html! {
         section.talk aria-label="What was said" {
-            @if let Some(asked) = asked {
-                div.owner { span.who { "You" } p.words { (asked.text) } }
-            }
-            div.agent { span.who { "Reply" }
-                @match &turn.reply {
-                    Some(reply) => {
-                        p.words { (reply.text()) }
-                        @for call in reply.tool_calls() { p.call { "calls " code { (call.name) } " " (excerpt(&call.arguments)) } }
-                    }
-                    None => { p.soft { "No reply was kept: " (outcome(turn.meta.end, &turn.state)) "." } }
-                }
-            }
+            (asked(turn))
+            div.agent { span.who { "Reply" } (reply(turn, later)) }
         }
     }
 }
@@ -135,7 +126,7 @@ fn reasons(verdict: &Verdict, at: usize) -> Markup {
             "."
         }
         @if let Some(hint) = &verdict.hint {
-            figure.quote { blockquote { (hint) } figcaption { "What would have helped, said before the reply" } }
+            figure.quote { blockquote { (hint) } figcaption { (hint_source(verdict)) } }
         }
         @for remark in verdict.judge_hints.iter().filter(|it| Some(*it) != verdict.hint.as_ref()) {
             figure.quote { blockquote { (remark) } figcaption { "The judge’s remark" } }
@@ -175,16 +166,16 @@ fn evidence(next: &Turn) -> Markup {
 
 /// One message; of a user's message, what was typed.
 fn message(messages: &[Message], at: usize) -> Markup {
-    let it = &messages[at];
+    let message = &messages[at];
     let typed = utterance_at(messages, at);
     let is_client = typed
         .as_ref()
-        .is_some_and(|it| it.speaker == Speaker::Client);
-    let text = match &typed {
-        Some(typed) if !is_client => typed.text.clone().into_owned(),
-        _ => it.text().into_owned(),
+        .is_some_and(|typed| typed.speaker == Speaker::Client);
+    let text = match typed {
+        Some(typed) if !is_client => typed.text,
+        _ => message.text(),
     };
-    let who = match it.role() {
+    let who = match message.role() {
         _ if is_client => "The client",
         Role::System => "System",
         Role::User => "You",
@@ -192,11 +183,13 @@ fn message(messages: &[Message], at: usize) -> Markup {
         Role::Tool => "Tool",
         Role::Other => "Other",
     };
+    let id = format!("message-{at}");
     html! {
-        div.owner[it.role() == Role::User] {
+        div.owner[message.role() == Role::User] {
             span.who { (who) }
-            @if !text.is_empty() { p.words { (text) } }
-            @for call in it.tool_calls() { p.call { "calls " code { (call.name) } " " (excerpt(&call.arguments)) } }
+            @if message.role() == Role::Assistant { (rendered(&text, &id)) }
+            @else if !text.is_empty() { (plain(&text, &id)) }
+            (calls(message, &messages[at..], &format!("calls-{at}")))
         }
     }
 }
@@ -229,10 +222,7 @@ fn rating(turn: &Turn, here: &str) -> Markup {
 }
 
 fn prompt(turn: &Turn) -> Markup {
-    let served = &turn.served;
-    let added = [&served.system_block, &served.user_line];
-    let added = added.into_iter().flatten();
-    let added: Vec<&String> = added.chain(served.sender_lines.values()).collect();
+    let (served, added) = (&turn.served, added(turn));
     html! {
         section aria-labelledby="prompt" {
             h2 #prompt { "What MetaClaw added to the prompt" }
@@ -271,7 +261,7 @@ fn served(turn: &Turn) -> Markup {
                     div { dt { "Tokens" } dd { (number(usage.prompt_tokens)) " in, of these " (number(usage.cached_tokens)) " from the provider’s cache; "
                         (number(usage.completion_tokens)) " out" } }
                 }
-                div { dt { "Took" } dd { (distance(meta.ended_ms.saturating_sub(meta.started_ms))) } }
+                div { dt { "Took" } dd { (times(meta)) } }
                 @if let Some(file) = &served.imported { div { dt { "Origin" } dd { "imported from " (file) } } }
                 @if meta.masked { div { dt { "Masked" } dd { "something that looked like a secret was not kept" } } }
             }
@@ -279,11 +269,12 @@ fn served(turn: &Turn) -> Markup {
     }
 }
 
-fn fate(turn: &Turn) -> Markup {
+fn fate(turn: &Turn, trains: bool) -> Markup {
     html! {
         section aria-labelledby="fate-title" {
             h2 #fate-title { "What became of it" }
-            p { (outcome(turn.meta.end, &turn.state)) }
+            p { (outcome(turn.meta.end, &turn.state))
+                @if turn.state == TurnState::Judged && !trains { "; not used for training in this mode" } "." }
             @if !turn.uses.is_empty() {
                 ul { @for it in &turn.uses { li { "step " (it.n) " of lineage " code { (it.lineage) } } } }
             }

@@ -9,11 +9,11 @@ use futures_util::{
     future::Either,
     stream::{self, BoxStream},
 };
-use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
+use metaclaw_chat::{Score, TurnId, now_ms};
 use metaclaw_learner::{About, Feedback};
 use metaclaw_turns::{
-    Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome, RestoredTurn, StateKind, Turn,
-    TurnFilter, TurnSummary,
+    ConversationPage, Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome, RestoredTurn, Turn,
+    TurnSummary,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,26 +24,10 @@ use crate::{
     rollouts::{Imported, RolloutBase, RolloutImport},
 };
 
+pub use metaclaw_turns::{ConversationFilter, TurnFilter as TurnsQuery};
+
 /// A body of rollouts: what a file may have, written anew.
 const MAX_IMPORT: usize = 2 * MAX_IMPORT_BYTES;
-
-/// Which turns to list.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TurnsQuery {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<SessionId>,
-    /// Only those in this state.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<StateKind>,
-    /// At most this many.
-    pub limit: usize,
-    /// Only those after this one in the list.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<TurnId>,
-}
 
 /// One turn whole; none where there is no such turn.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -88,7 +72,18 @@ impl Operation for TurnsQuery {
     type Reply = Vec<TurnSummary>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<TurnSummary>, OperationFailure> {
-        let listed = instance.log().await?.list(self.into()).await;
+        let listed = instance.log().await?.list(self).await;
+        listed.map_err(OperationFailure::unavailable)
+    }
+}
+
+#[async_trait]
+impl Operation for ConversationFilter {
+    const PATH: &'static str = "conversations";
+    type Reply = ConversationPage;
+
+    async fn perform(self, instance: &Instance) -> Result<ConversationPage, OperationFailure> {
+        let listed = instance.log().await?.conversations(self).await;
         listed.map_err(OperationFailure::unavailable)
     }
 }
@@ -216,26 +211,5 @@ impl Operation for RaiseCounts {
     async fn perform(self, instance: &Instance) -> Result<(), OperationFailure> {
         let raised = instance.log().await?.raise_counts(self.0).await;
         raised.map_err(OperationFailure::unavailable)
-    }
-}
-
-// === impl TurnsQuery ===
-
-impl From<TurnsQuery> for TurnFilter {
-    fn from(query: TurnsQuery) -> Self {
-        let TurnsQuery {
-            agent,
-            session,
-            state,
-            limit,
-            before,
-        } = query;
-        Self {
-            agent,
-            session,
-            state,
-            limit,
-            before,
-        }
     }
 }
