@@ -22,7 +22,7 @@ const MAX_READ: usize = 2_000;
 /// Turns that are read at once, because the log's thread has other work.
 const PIECE: usize = 200;
 /// Bytes that an excerpt shows before the word.
-const LEAD: usize = 60;
+const LEAD: usize = 30;
 
 /// Selects conversations with at least one turn that meets all conditions, the latest first. Turns in which the client
 /// asked for itself do not count.
@@ -122,8 +122,8 @@ impl ConversationFilter {
         let word = self.words.split_whitespace().next()?;
         // The place is only about right where lower case has another length.
         let place = |text: &String| text.to_lowercase().find(word);
-        let texts = [&turn.asked, &turn.answered].into_iter();
-        let (text, at) = texts.filter_map(|text| Some((text, place(text)?))).next()?;
+        let mut texts = [&turn.asked, &turn.answered].into_iter();
+        let (text, at) = texts.find_map(|text| Some((text, place(text)?)))?;
         let from = text.floor_char_boundary(at.saturating_sub(LEAD));
         let lead = if from > 0 { "…" } else { "" };
         Some(format!("{lead}{}", list::cut(&text[from..])))

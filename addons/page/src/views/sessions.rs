@@ -98,7 +98,7 @@ impl Search {
         let option = |value: &str, is_chosen: bool, label: &str| html! { option value=(value) selected[is_chosen] { (label) } };
         html! {
             form.search role="search" action="/ui/sessions" {
-                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words that were asked or answered";
+                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words asked or answered";
                 select name="agent" aria-label="Agent" {
                     (option("", false, "Every agent"))
                     @for agent in agents { (option(agent.as_str(), self.agent.as_ref() == Some(agent), agent.as_str())) }
@@ -178,7 +178,7 @@ fn row(talk: &ConversationSummary, now_ms: u64) -> Markup {
                     None => { a data-row href=(address) { (asked) } }
                 }
             }
-            td.number { (talk.n_turns) span.unit { " turns" } }
+            td.number { (talk.n_turns) span.unit { @if talk.n_turns == 1 { " turn" } @else { " turns" } } }
             td.verdicts {
                 @if talk.n_good > 0 { span.mark.good { (talk.n_good) " good" } " " }
                 @if talk.n_bad > 0 { span.mark.bad { (talk.n_bad) " bad" } }
@@ -255,10 +255,8 @@ fn exchanges(turns: &[Turn], now_ms: u64) -> Markup {
             @let before = at.checked_sub(1).map(|before| added(&turns[before]));
             article.exchange.side[turn.meta.kind == TurnKind::Side] #{ "t-" (turn.id) } {
                 @if let Some(said) = turn.new_words() { (owner("You", &said.text, &format!("said-{}", turn.id))) }
-                div.agent {
-                    div { (reply(turn, followed.map_or(&[], Turn::evidence))) }
-                    aside { (facts(turn, now_ms)) (newly_added(turn, before)) }
-                }
+                div.agent { (reply(turn, followed.map_or(&[], Turn::evidence))) }
+                aside { (facts(turn, now_ms)) (newly_added(turn, before)) }
             }
         }
     }
