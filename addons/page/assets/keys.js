@@ -44,7 +44,10 @@
     setTimeout(() => { told.textContent = ""; }, 2000);
   });
 
-  // The row that an address names, which may be opened from a search, gets the keyboard's focus.
-  const named = location.hash && document.getElementById(location.hash.slice(1));
-  if (named) (named.querySelector("[data-row]") ?? named).focus({ preventScroll: named.id !== "search" });
+  // The row that an address names, which may be opened from a search, gets the keyboard's focus. The browser scrolls to
+  // it first, and takes the focus from everything else when it does.
+  addEventListener("load", () => setTimeout(() => {
+    const named = location.hash && document.getElementById(location.hash.slice(1));
+    if (named) (named.querySelector("[data-row]") ?? named).focus({ preventScroll: true });
+  }));
 })();
