@@ -2,10 +2,8 @@
 
 use std::{collections::HashSet, sync::LazyLock};
 
-use metaclaw_chat::one_line;
+use metaclaw_chat::{count_words, one_line};
 use regex::Regex;
-
-use crate::rules::count_words;
 
 /// A longer hint is an answer, not a hint.
 const MAX_WORDS: usize = 60;

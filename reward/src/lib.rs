@@ -16,5 +16,5 @@ pub mod verdict;
 pub use crate::{
     evidence::Evidence,
     policy::{Policy, Questions},
-    rules::{On, Rule, RuleError, Rules, count_words, may_complain},
+    rules::{On, Rule, RuleError, Rules, is_thanks, may_complain},
 };

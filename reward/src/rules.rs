@@ -6,41 +6,11 @@
 
 use std::sync::LazyLock;
 
-use metaclaw_chat::{JudgedBy, Score, Verdict, Vote};
+use metaclaw_chat::{JudgedBy, Score, Verdict, Vote, count_words};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-
-/// Counts the words of a text: parts between spaces that contain a letter or a digit. In a script without spaces
-/// (Chinese, Japanese), two characters are a word.
-///
-/// About as many as a person would say: "well-known" is one, "你好吗" two, "—" none.
-///
-/// # Examples
-/// ```
-/// assert_eq!(metaclaw_reward::count_words("Paris, of course."), 3);
-/// ```
-pub fn count_words(text: &str) -> usize {
-    text.split_whitespace().map(count_in_piece).sum()
-}
-
-fn count_in_piece(piece: &str) -> usize {
-    let n_wide = piece.chars().filter(|&c| is_unspaced(c)).count();
-    if n_wide == 0 {
-        return usize::from(piece.chars().any(char::is_alphanumeric));
-    }
-    let others = piece.split(is_unspaced);
-    let n_others = others
-        .filter(|part| part.chars().any(char::is_alphanumeric))
-        .count();
-    n_wide.div_ceil(2) + n_others
-}
-
-/// Han, Hiragana, Katakana; Korean has spaces.
-fn is_unspaced(c: char) -> bool {
-    matches!(u32::from(c), 0x3040..=0x30FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0xF900..=0xFAFF | 0x20000..=0x323AF)
-}
 
 /// Words of objection, repetition and repair, and of retelling what was just done ("you booked four").
 const ENGLISH: &str = r"\b(?:no|nope|nah|not|never mind|wrong|incorrect|mistakes?|errors?|again|still|twice|instead|actually|meant|i (?:said|asked|told|wanted|never)|stop|worse|useless|broken|fails?|failed|missing|missed|forgot|forgotten|redo|undo|too \w+|shorter|longer|less|ugh|argh|hm+|huh|off by|mixed up|last year|should (?:be|have)|supposed to|thought|thats|that['’]s|that was|it['’]s spelled|you (?:wrote|booked|put|said|gave|used|sent|did|called|made|added|left|deleted|moved|changed)|you['’]ve|404)\b|n['’]?t\b|\?\?|!!";
@@ -56,6 +26,36 @@ static COMPLAINT: LazyLock<Regex> =
 /// Returns whether it may be a complaint. It is often true for other messages, and rarely false for complaints.
 pub fn may_complain(text: &str) -> bool {
     COMPLAINT.is_match(text)
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "phrases of a file of ours, escaped: no input reaches it"
+)]
+static THANKS: LazyLock<Regex> = LazyLock::new(|| {
+    let lines = || include_str!("../data/thanks.tsv").lines();
+    let phrases = |kind: &str| {
+        let of_kind = lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix('\t'));
+        let phrases: Vec<String> = of_kind
+            .flat_map(|line| line.split(" / "))
+            .map(regex::escape)
+            .collect();
+        phrases.join("|")
+    };
+    let (thanks, beside) = (phrases("thanks"), phrases("beside"));
+    let pattern = format!("^(?:(?:{beside}) ?)*(?:{thanks})(?: ?(?:{thanks}|{beside}))*$");
+    Regex::new(&pattern).expect("a pattern of ours")
+});
+
+/// Returns whether a message is nothing but thanks or praise, in one of the languages of `data/thanks.tsv`.
+pub fn is_thanks(text: &str) -> bool {
+    let asks = text.contains(['?', '？']);
+    let small = text.to_lowercase().replace(['\'', '’'], "");
+    let words: Vec<&str> = small
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    !asks && THANKS.is_match(&words.join(" "))
 }
 
 /// The largest compiled pattern in bytes, so that a pattern in a configuration cannot use up the memory.
@@ -231,21 +231,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_as_a_person_would() {
-        for (text, words) in [
-            ("", 0),
-            ("Paris is the capital of France.", 6),
-            ("a well-known fact — it's 3.5 %", 5),
-            ("- one\n- two", 2),
-            ("你好吗", 2),
-            ("用Rust写的程序。", 4),
-            ("안녕 하세요", 2),
-        ] {
-            assert_eq!(count_words(text), words, "{text:?}");
-        }
-    }
-
-    #[test]
     fn complaints_are_told_from_what_goes_on() {
         for complaint in [
             "No, I meant Tuesday.",
@@ -270,6 +255,40 @@ mod tests {
             "yes please",
         ] {
             assert!(!may_complain(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn plain_thanks_are_told_from_thanks_with_more() {
+        for thanks in [
+            "Thanks!",
+            "ok, thank you so much!!",
+            "Perfect, that\u{2019}s exactly what I needed 🙏",
+            "Vielen Dank, sehr gut.",
+            "Merci beaucoup !",
+            "¡Muchas gracias!",
+            "Dziękuję bardzo",
+            "спасибо",
+            "好的，谢谢你！",
+            "ありがとうございます。",
+            "감사합니다",
+        ] {
+            assert!(is_thanks(thanks), "{thanks}");
+        }
+        for other in [
+            "",
+            "🙏",
+            "ok",
+            "No thanks.",
+            "Thanks, but make it shorter.",
+            "Thanks. And what is the capital of Peru?",
+            "Thanks?",
+            "not great",
+            "Danke, aber kürzer bitte",
+            "谢谢，不过太长了",
+            "thanksgiving",
+        ] {
+            assert!(!is_thanks(other), "{other}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! Each line is a JSON object, in the order of learning. `undo` takes its number. The file is small (a person has
 //! dozens of wishes, not thousands), so each change rewrites it in one rename.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
 use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId, one_line};
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,9 @@ pub enum LessonState {
     Replaced {
         /// The number of the other one. If that is undone, this one is in force again.
         by: u64,
+        /// The words of the other one.
+        #[serde(default)]
+        by_wish: String,
     },
     /// A complaint. One more about the same subject makes a wish.
     Noted,
@@ -120,10 +123,38 @@ impl Origin {
     }
 }
 
+// === impl LessonState ===
+
+impl LessonState {
+    /// Returns whether its wish is in force, or was until another one replaced it.
+    pub fn was_in_force(&self) -> bool {
+        matches!(self, Self::InForce | Self::Replaced { .. })
+    }
+
+    /// Returns whether `metaclaw undo` takes it back.
+    pub fn can_be_undone(&self) -> bool {
+        matches!(self, Self::InForce | Self::Noted)
+    }
+}
+
+impl fmt::Display for LessonState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InForce => "in force",
+            Self::Replaced { by_wish, .. } => return write!(f, "replaced by: {by_wish}"),
+            Self::Noted => "noted; said once more, it is a wish",
+            Self::Review { .. } => "waits for you",
+            Self::Undone => "taken back",
+            Self::Forgotten => "forgotten",
+        })
+    }
+}
+
 // === impl Lesson ===
 
 impl Lesson {
-    pub(crate) fn in_force_ms(&self) -> u64 {
+    /// Returns when it came into force, in Unix milliseconds, if it did.
+    pub fn in_force_ms(&self) -> u64 {
         self.since_ms.unwrap_or(self.origin.at_ms)
     }
 

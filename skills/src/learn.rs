@@ -387,8 +387,7 @@ impl Library {
             self.decide_states(&mut decided);
             let lesson = |n: u64| decided.iter().find(|lesson| lesson.n == n);
             let state = &lesson(n).ok_or(LearnError::Unknown(n))?.state;
-            if let LessonState::Replaced { by } = *state {
-                let wish = lesson(by).map(|le| le.wish.clone()).unwrap_or_default();
+            if let LessonState::Replaced { by, by_wish: wish } = state.clone() {
                 return Err(LearnError::Replaced { n, by, wish });
             }
             let lesson = journal.newest(|lesson| lesson.n == n);

@@ -95,11 +95,15 @@ impl Library {
             let wish = one_line(&lesson.wish);
             if !wishes.contains(&wish) && !lesson.unfinished {
                 lesson.state = match replaced_by.get(&(holder, wish)) {
-                    Some(by) => LessonState::Replaced { by: *by },
+                    Some((by, wish)) => LessonState::Replaced {
+                        by: *by,
+                        by_wish: String::clone(wish),
+                    },
                     None => LessonState::Undone,
                 };
             }
-            replaced_by.extend(replaced.into_iter().map(|old| (old, lesson.n)));
+            let by = (lesson.n, lesson.wish.clone());
+            replaced_by.extend(replaced.into_iter().map(|old| (old, by.clone())));
         }
     }
 

@@ -114,6 +114,19 @@
     }
   });
 
+  // A drawing tells one point at a time: the one under the mouse, or by the arrow keys.
+  document.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const drawing = step && event.target.closest(".curve > svg");
+    if (!drawing) return;
+    event.preventDefault();
+    const points = [...drawing.querySelectorAll(".point")];
+    const at = points.findIndex((it) => it.classList.contains("shown"));
+    points[at]?.classList.remove("shown");
+    const next = at < 0 && step < 0 ? -1 : at + step;
+    points.at(next % points.length)?.classList.add("shown");
+  });
+
   const connect = () => {
     source = new EventSource("/ui/events");
     source.addEventListener("change", refresh);

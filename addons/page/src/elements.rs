@@ -3,10 +3,8 @@
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use maud::{Markup, Render, html};
 use metaclaw_chat::Score;
-use metaclaw_control::figures::grouped;
+use metaclaw_control::figures::{effect_line, grouped};
 use metaclaw_control::replies::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
-
-use crate::interval::{Estimate, JudgedCounts, difference};
 
 pub(crate) struct ActionForm<'a> {
     /// The address below `/ui/do/`.
@@ -185,65 +183,11 @@ pub(crate) fn turn_row(turn: &TurnSummary, now_ms: u64) -> Markup {
 }
 
 pub(crate) fn effect(counts: &LessonCounts) -> Markup {
-    let with = JudgedCounts {
-        good: counts.good,
-        bad: counts.bad,
-    };
-    let without = JudgedCounts {
-        good: counts.good_without,
-        bad: counts.bad_without,
-    };
     html! {
         div.effect {
-            dl {
-                div { dt { "with it" } dd { (good_of(with)) } }
-                div { dt { "without" } dd { (good_of(without)) } }
-                div { dt { "difference" } dd {
-                    @match difference(with, without) {
-                        Some(it) => { (points(it)) }
-                        None => { span.soft { "too few verdicts" } }
-                    }
-                } }
-            }
+            p { (effect_line(counts)) }
             p.soft { "In the prompt of " (count(counts.injected, "turn")) "." }
         }
-    }
-}
-
-fn good_of(counts: JudgedCounts) -> Markup {
-    html! {
-        @match counts.share() {
-            Some(share) => { (percent(share.value)) " % good " span.soft { "of " (number(counts.n())) } }
-            None => { span.soft { "no verdicts" } }
-        }
-    }
-}
-
-fn points(it: Estimate) -> Markup {
-    let words = if it.low > 0.0 {
-        "better with it"
-    } else if it.high < 0.0 {
-        "worse with it"
-    } else {
-        "could be chance"
-    };
-    html! {
-        (signed(it.value)) " points "
-        span.soft title="95 % interval (Newcombe)" { "(" (signed(it.low)) " to " (signed(it.high)) ")" }
-        " " span.says { (words) }
-    }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.0}", share * 100.0)
-}
-
-fn signed(share: f64) -> String {
-    let rounded = format!("{:+.0}", share * 100.0);
-    if rounded == "-0" {
-        "+0".to_owned()
-    } else {
-        rounded.replace('-', "\u{2212}")
     }
 }
 
@@ -267,29 +211,5 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("&lt;script&gt;"), "{shown}");
-    }
-
-    #[test]
-    fn a_difference_is_told_with_its_interval() {
-        let counts = LessonCounts {
-            injected: 1_234,
-            good: 56,
-            bad: 14,
-            good_without: 48,
-            bad_without: 32,
-        };
-        let shown = effect(&counts).into_string();
-        for part in [
-            "80 % good",
-            "60 % good",
-            "+20 points",
-            "(+5 to +33)",
-            "better with it",
-            "1\u{202f}234",
-        ] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
-        let none = effect(&LessonCounts::default()).into_string();
-        assert!(none.contains("too few verdicts"), "{none}");
     }
 }

@@ -26,7 +26,6 @@ mod assets;
 mod coverage;
 mod elements;
 mod failure;
-mod interval;
 mod layout;
 mod live;
 mod markdown;

@@ -1,8 +1,10 @@
-//! Draws a curve as SVG inside the page, with the same numbers in a table. There is no script, and colours come from the
-//! style sheet, so that they follow the light and the dark scheme.
+//! Draws a curve as SVG inside the page, with the same numbers in a table. The value of a point is shown by the style sheet
+//! while the mouse is there, or where the arrow keys have gone (live.js). Colours come from the style sheet too, so that
+//! they follow the light and the dark scheme.
 
 use maud::{Markup, html};
-use metaclaw_control::curves::{Curve, CurveLine, CurvePoint};
+use metaclaw_chat::head;
+use metaclaw_control::curves::{Curve, CurveLine, CurveMark, CurvePoint};
 
 mod scale;
 mod table;
@@ -28,18 +30,16 @@ const MOST_LINES: usize = 6;
 const MARK: f64 = 3.0;
 const MOST_MARKS: usize = 60;
 
-/// Returns the curve as an HTML figure. A curve without points is a sentence that says so.
-pub(crate) fn figure(curve: &Curve) -> Markup {
+/// Returns the curve as an HTML figure, or `None` if it has no point to draw.
+pub(crate) fn figure(curve: &Curve) -> Option<Markup> {
     let id = identifier(&curve.id);
-    html! {
+    let drawing = CurveDrawing::of(curve)?;
+    Some(html! {
         figure.curve id={ "curve-" (id) } {
             figcaption { h3 { (curve.title) } p { (curve.about) } }
-            @match CurveDrawing::of(curve) {
-                None => { p.soft { (curve.empty) } }
-                Some(drawing) => { (drawing.draw(&id)) (drawing.legend()) (table(curve)) }
-            }
+            (drawing.draw(&id)) (drawing.legend()) (table(curve))
         }
-    }
+    })
 }
 
 struct CurveDrawing<'a> {
@@ -72,10 +72,11 @@ impl<'a> CurveDrawing<'a> {
     fn draw(&self, id: &str) -> Markup {
         let (title, description) = (format!("curve-{id}-title"), format!("curve-{id}-desc"));
         html! {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-labelledby={ (title) " " (description) } {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" tabindex="0" aria-labelledby={ (title) " " (description) } {
                 title id=(title) { (self.curve.title) }
                 desc id=(description) { (self.description()) }
                 (self.axes())
+                @for mark in &self.curve.marks { (self.lesson(mark)) }
                 @for (n, line) in self.shown() { (self.line(n, line)) }
             }
         }
@@ -135,20 +136,66 @@ impl<'a> CurveDrawing<'a> {
         let limits = line.points.iter().filter_map(|it| Some((it.at, it.limit?)));
         let limits = limits.filter(|(_, limit)| limit.is_finite());
         let limits: Vec<String> = limits.map(|(at, it)| self.place(at, it)).collect();
-        let places = line.points.iter().map(|it| self.place(it.at, it.value));
-        let places: Vec<String> = places.collect();
-        let marked: &[CurvePoint] = match line.points.len() {
-            0..=MOST_MARKS => &line.points,
-            _ => &[],
-        };
+        // The step after a declined adapter does not begin with it.
+        let passed = line.points.iter().filter(|point| !point.is_declined);
+        let places: Vec<String> = passed.map(|it| self.place(it.at, it.value)).collect();
+        let is_marked = line.points.len() <= MOST_MARKS;
         html! {
             @if !limits.is_empty() { polyline.limit.{ "s" (n) } points=(limits.join(" ")) {} }
             @for point in &line.points { (self.interval(n, point)) }
             polyline.line.{ "s" (n) } points=(places.join(" ")) {}
-            @for point in marked {
-                path.mark.{ "s" (n) } d=(mark(n, self.x_of(point.at as f64), self.y_of(point.value))) {}
+            @for point in &line.points {
+                (told(&self.words(line, point), &html! {
+                    circle cx=(rounded(self.x_of(point.at as f64))) cy=(rounded(self.y_of(point.value))) r="8" {}
+                    @if is_marked || point.is_declined {
+                        path.mark.{ "s" (n) }.declined[point.is_declined] d=(mark(n, self.x_of(point.at as f64), self.y_of(point.value))) {}
+                    }
+                }))
             }
         }
+    }
+
+    fn words(&self, line: &DrawnLine<'_>, point: &CurvePoint) -> String {
+        let Curve { unit, axis, .. } = self.curve;
+        let mut words = format!(
+            "{}: {}",
+            position_named(*axis, point.at),
+            value(*unit, point.value)
+        );
+        if self.lines.len() > 1 {
+            words = format!("{}, {words}", line.name);
+        }
+        if let Some(adapter) = &point.adapter {
+            words.push_str(if point.is_declined {
+                ", declined: "
+            } else {
+                ", "
+            });
+            words.push_str(adapter);
+        }
+        match point.n {
+            Some(n) => format!("{words} (of {n})"),
+            None => words,
+        }
+    }
+
+    fn lesson(&self, lesson: &CurveMark) -> Markup {
+        let x = rounded(self.x_of(lesson.at as f64));
+        let at = position_named(self.curve.axis, lesson.at);
+        let name = head(&lesson.name, 38);
+        let cut = if name.len() < lesson.name.len() {
+            "…"
+        } else {
+            ""
+        };
+        let words = format!("{at}: {name}{cut}");
+        told(
+            &words,
+            &html! {
+                circle cx=(x) cy=(TOP + 10.0) r="8" {}
+                path.lesson d={ "M" (x) " " (TOP + 8.0) "V" (BOTTOM) } {}
+            },
+        )
     }
 
     fn interval(&self, n: usize, point: &CurvePoint) -> Markup {
@@ -165,14 +212,18 @@ impl<'a> CurveDrawing<'a> {
 
     fn legend(&self) -> Markup {
         let mut points = self.lines.iter().flat_map(|it| &it.points);
-        let has_limits = points.any(|it| it.limit.is_some());
-        if self.lines.len() < 2 && !has_limits {
+        let (has_limits, has_declined) = (
+            points.clone().any(|it| it.limit.is_some()),
+            points.any(|point| point.is_declined),
+        );
+        let has_lessons = !self.curve.marks.is_empty();
+        if self.lines.len() < 2 && !has_limits && !has_declined && !has_lessons {
             return html! {};
         }
         let left_out = self.lines.len().saturating_sub(MOST_LINES);
         html! {
             ul.legend {
-                @for (n, line) in self.shown() {
+                @if self.lines.len() > 1 { @for (n, line) in self.shown() {
                     li {
                         svg viewBox="0 0 24 10" aria-hidden="true" {
                             path.line.{ "s" (n) } d="M0 5H24" {}
@@ -180,6 +231,12 @@ impl<'a> CurveDrawing<'a> {
                         }
                         (line.name)
                     }
+                } }
+                @if has_lessons {
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.lesson d="M12 0V10" {} } "a lesson came into force" }
+                }
+                @if has_declined {
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.mark.s1.declined d=(mark(1, 12.0, 5.0)) {} } "declined by the gate" }
                 }
                 @if has_limits {
                     li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "what the gate demands" }
@@ -206,12 +263,17 @@ impl<'a> CurveDrawing<'a> {
 
 impl<'a> DrawnLine<'a> {
     fn of(line: &'a CurveLine) -> Self {
-        let points = line.points.iter().copied();
+        let points = line.points.iter().filter(|it| it.value.is_finite());
         Self {
             name: &line.name,
-            points: points.filter(|it| it.value.is_finite()).collect(),
+            points: points.cloned().collect(),
         }
     }
+}
+
+/// Returns something of the drawing with words that are shown above it while the mouse or the arrow keys are there.
+fn told(words: &str, drawn: &Markup) -> Markup {
+    html! { g.point { (drawn) text x=(RIGHT) y=(TOP) text-anchor="end" { (words) } } }
 }
 
 /// Returns the outline of a line's mark. Lines differ by its shape as well, for readers who do not see the colours.

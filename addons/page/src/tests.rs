@@ -314,6 +314,10 @@ async fn an_empty_home_says_what_to_do_next() {
         ("/ui/sessions", "appears here within a second or two"),
         ("/ui/lessons", "or write it here"),
         ("/ui/privacy", "Nothing was sent to a model"),
+        (
+            "/ui/curves",
+            "Nothing to draw yet: Complaints in 20 replies, Words of first replies, Good verdicts",
+        ),
     ] {
         let shown = page.seen(address).await;
         assert!(shown.contains(said), "{address}: {shown}");

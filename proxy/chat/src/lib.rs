@@ -6,6 +6,7 @@
 mod call_texts;
 mod chain;
 mod clock;
+mod counting;
 mod excerpt;
 mod file;
 mod lock;
@@ -26,6 +27,7 @@ pub use self::{
     call_texts::CallTexts,
     chain::{Chain, ChainHash, Said, SaidHash},
     clock::{now_ms, retry_after, unix_ms, whole_ms},
+    counting::count_words,
     excerpt::{excerpt, head, one_line},
     file::{if_there, regular},
     lock::lock,

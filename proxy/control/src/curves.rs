@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 mod days;
 mod steps;
 
+pub use crate::shares::ValueInterval;
+
 pub(crate) use self::{days::by_day, steps::by_step};
 
 const MOST_POINTS: usize = 500;
-/// The 0.975 quantile of the standard normal distribution.
-const Z: f64 = 1.96;
 
 /// Asks for the curves of some days, and of all training steps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,6 +36,20 @@ pub struct Curve {
     pub unit: CurveUnit,
     pub axis: CurveAxis,
     pub lines: Vec<CurveLine>,
+    /// The first and the last position of the axis, or `None` for those of the points.
+    #[serde(default)]
+    pub range: Option<(u64, u64)>,
+    /// What happened on the way: the lessons of these days.
+    #[serde(default)]
+    pub marks: Vec<CurveMark>,
+}
+
+/// Something that happened at a position of a curve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurveMark {
+    pub at: u64,
+    /// A lesson in its own words.
+    pub name: String,
 }
 
 /// A line of a curve.
@@ -48,9 +62,9 @@ pub struct CurveLine {
 }
 
 /// A measured value.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// The position: the beginning of a day in Unix milliseconds, or a number of optimiser steps.
+    /// The position: the beginning of a day in Unix milliseconds, or the number of an agent's training step.
     pub at: u64,
     /// The value in the curve's unit, always finite.
     pub value: f64,
@@ -63,6 +77,12 @@ pub struct CurvePoint {
     /// What the gate demanded of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
+    /// The adapter that a step made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// Whether the gate declined that adapter, so that the next step did not begin with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_declined: bool,
 }
 
 /// The unit of a curve's values.
@@ -71,12 +91,10 @@ pub struct CurvePoint {
 pub enum CurveUnit {
     /// A part of a whole, from 0 to 1.
     Share,
-    /// A mean score, from -1 to 1.
-    Score,
-    /// Natural units of information.
-    Nat,
     Tokens,
-    /// A number without a unit.
+    /// A number from 0 on.
+    Amount,
+    /// Any number.
     Plain,
 }
 
@@ -86,7 +104,7 @@ pub enum CurveUnit {
 pub enum CurveAxis {
     /// Days of UTC.
     Days,
-    /// Optimiser steps in an agent's weights.
+    /// An agent's training steps in the order in which they were made, from 1.
     Steps,
 }
 
@@ -116,68 +134,5 @@ impl CurveLine {
     fn new(name: String, mut points: Vec<CurvePoint>) -> Self {
         points.drain(..points.len().saturating_sub(MOST_POINTS));
         Self { name, points }
-    }
-}
-
-/// The range in which a value lies with a confidence of 95 %.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ValueInterval {
-    pub low: f64,
-    pub high: f64,
-}
-
-// === impl ValueInterval ===
-
-impl ValueInterval {
-    /// Returns the interval of a mean of `n` values by the normal approximation. `std` is their standard deviation.
-    /// `None` for fewer than two values.
-    fn of_mean(mean: f64, std: f64, n: f64) -> Option<Self> {
-        let half = Z * std / (n - 1.0).sqrt();
-        (n >= 2.0 && half.is_finite()).then_some(Self {
-            low: mean - half,
-            high: mean + half,
-        })
-    }
-}
-
-/// Returns Wilson's interval of the share that `n` is of `of`. If `of` is 0, every share is possible.
-pub fn wilson(n: u64, of: u64) -> ValueInterval {
-    if of == 0 {
-        let (low, high) = (0.0, 1.0);
-        return ValueInterval { low, high };
-    }
-    let of = of as f64;
-    let share = n as f64 / of;
-    let middle = share + Z * Z / (2.0 * of);
-    let half = Z * (share * (1.0 - share) / of + Z * Z / (4.0 * of * of)).sqrt();
-    let scale = 1.0 + Z * Z / of;
-    ValueInterval {
-        low: ((middle - half) / scale).max(0.0),
-        high: ((middle + half) / scale).min(1.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_of_nothing_of_none_and_of_all_stay_within_0_and_1() {
-        let rounded = |n, of| {
-            let ValueInterval { low, high } = wilson(n, of);
-            format!("{low:.3} {high:.3}")
-        };
-        assert_eq!(rounded(0, 0), "0.000 1.000");
-        assert_eq!(rounded(51, 60), "0.739 0.919");
-        assert_eq!(rounded(0, 60), "0.000 0.060");
-        assert_eq!(rounded(60, 60), "0.940 1.000");
-    }
-
-    #[test]
-    fn one_value_has_no_interval() {
-        assert_eq!(ValueInterval::of_mean(0.5, 0.0, 1.0), None);
-        assert_eq!(ValueInterval::of_mean(0.5, f64::NAN, 9.0), None);
-        let four = ValueInterval::of_mean(0.0, 1.0, 5.0).unwrap();
-        assert!((four.high - 0.98).abs() < 1e-9 && (four.low + 0.98).abs() < 1e-9);
     }
 }

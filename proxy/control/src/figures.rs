@@ -9,12 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{Timestamp, ToSpan, civil::Date, tz::TimeZone};
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_turns::{
-    BreakCounts, BrokenPrompt, DailyCounts, DayStatistics, LogError, StreamEnd, TurnFilter,
-    TurnKind, TurnLog, TurnState, TurnSummary, day_of,
+    BreakCounts, BrokenPrompt, DailyCounts, DayStatistics, LessonCounts, LogError, StreamEnd,
+    TurnFilter, TurnKind, TurnLog, TurnState, TurnSummary, day_of,
 };
 use serde::{Deserialize, Serialize};
 
+pub use crate::shares::Share;
+
+use crate::shares::difference;
+
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
+/// Shares of verdicts are told of so many turns and more.
+pub(crate) const COMPLAINTS_IN: u64 = 20;
+/// The fewest verdicts with a lesson, and without it, whose shares are compared. With fewer on either side, the 95 %
+/// interval of the difference is wider than 25 points to each side, and says nothing of what a lesson may change.
+const LEAST_COMPARED: u64 = 30;
 /// The number of turns that are read at a time, so that new turns do not wait long.
 const PAGE: usize = 100;
 const SHOWN_BREAKS: usize = 20;
@@ -26,13 +35,6 @@ pub struct Period {
     pub last: Date,
 }
 
-/// A share of turns or tokens: `n` of `of`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    pub n: u64,
-    pub of: u64,
-}
-
 /// Verdicts of the turns of a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdicts {
@@ -41,6 +43,9 @@ pub struct Verdicts {
     pub bad: u64,
     /// Verdicts with a hint of what would have been better. Only turns that still exist are counted.
     pub hinted: u64,
+    /// Turns whose reply the owner's next words could judge.
+    #[serde(default)]
+    pub followed: u64,
 }
 
 /// Tokens, as the upstreams counted them.
@@ -115,7 +120,56 @@ pub fn verdicts(counts: &DailyCounts) -> Verdicts {
         unclear: counts.unclear,
         bad: counts.bad,
         hinted: 0,
+        followed: followed(counts),
     }
+}
+
+/// Returns the number of turns whose reply the owner's next words could judge. An earlier version did not count them;
+/// then these are all turns with the owner.
+fn followed(counts: &DailyCounts) -> u64 {
+    match counts.good + counts.unclear + counts.bad {
+        1.. if counts.followed == 0 => counts.turns,
+        _ => counts.followed,
+    }
+}
+
+/// Returns what the verdicts say of a lesson: how turns went with it and without, or how many verdicts there are where
+/// they are too few, or where not even half of the turns with it were judged, as where only complaints are.
+pub fn effect_line(counts: &LessonCounts) -> String {
+    let share = |good, bad| Share {
+        n: good,
+        of: good + bad,
+    };
+    let with = share(counts.good, counts.bad);
+    let without = share(counts.good_without, counts.bad_without);
+    let is_judged = with.of * 2 >= counts.injected;
+    let interval = difference(with, without)
+        .filter(|_| is_judged && with.of.min(without.of) >= LEAST_COMPARED);
+    let (Some(interval), Some(good), Some(good_without)) =
+        (interval, with.value(), without.value())
+    else {
+        return format!("{} good, {} bad", counts.good, counts.bad);
+    };
+    let says = match (interval.low > 0.0, interval.high < 0.0) {
+        (true, _) => "better with it",
+        (_, true) => "worse with it",
+        _ => "could be chance",
+    };
+    format!(
+        "{:.0} % good of {} with it, {:.0} % of {} without: {} points ({} to {}), {says}",
+        good * 100.0,
+        with.of,
+        good_without * 100.0,
+        without.of,
+        signed(good - good_without),
+        signed(interval.low),
+        signed(interval.high)
+    )
+}
+
+fn signed(share: f64) -> String {
+    // Nothing is "+0", whichever side of it.
+    format!("{:+.0}", (share * 100.0).round() + 0.0)
 }
 
 /// Returns the tokens of the chat.
@@ -162,29 +216,58 @@ impl Period {
     }
 }
 
-// === impl Share ===
-
-impl Share {
-    /// Returns the share, from 0 to 1, or `None` if `of` is 0.
-    pub fn value(self) -> Option<f64> {
-        (self.of > 0).then(|| self.n as f64 / self.of as f64)
-    }
-
-    /// Returns the share in percent, or `None` if `of` is 0.
-    pub fn percent(self) -> Option<u64> {
-        (self.n * 100 + self.of / 2).checked_div(self.of)
-    }
-}
-
 // === impl Verdicts ===
 
 impl Verdicts {
-    /// Returns the share of verdicts that are good.
-    pub fn pass_rate(&self) -> Share {
+    /// Returns the share of verdicts that are good. `None` below 20 verdicts, and where not all turns are judged.
+    pub fn pass_rate(&self) -> Option<Share> {
+        let of = self.judged();
+        let n = self.good;
+        (self.are_of_all() && of >= COMPLAINTS_IN).then_some(Share { n, of })
+    }
+
+    /// Returns the share of turns that were followed by a complaint.
+    pub fn complaints(&self) -> Share {
         Share {
-            n: self.good,
-            of: self.good + self.unclear + self.bad,
+            n: self.bad,
+            of: self.followed.max(self.judged()),
         }
+    }
+
+    /// Returns how the replies were taken, in words, or `None` if nothing was answered.
+    pub fn line(&self) -> Option<String> {
+        let Self {
+            good, bad, unclear, ..
+        } = self;
+        if self.are_of_all() {
+            let percent = self.pass_rate().and_then(Share::percent);
+            let percent = percent.map_or_else(String::new, |percent| format!(" ({percent} %)"));
+            return Some(format!(
+                "{good} good{percent}, {bad} bad, {unclear} unclear"
+            ));
+        }
+        let Share { n, of } = self.complaints();
+        let rate = n as f64 * COMPLAINTS_IN as f64 / of as f64;
+        let rate = match of {
+            0 => return None,
+            COMPLAINTS_IN.. => format!(" ({rate:.1} in {COMPLAINTS_IN})"),
+            _ => String::new(),
+        };
+        let complaints = if n == 1 { "complaint" } else { "complaints" };
+        let replies = if of == 1 { "reply" } else { "replies" };
+        Some(format!(
+            "{n} {complaints}{rate} and {good} thanks after {of} {replies} that you answered"
+        ))
+    }
+
+    /// Returns whether at least four of five turns have a verdict. Where only possible complaints and thanks are judged,
+    /// the verdicts say nothing of the other turns.
+    fn are_of_all(&self) -> bool {
+        self.judged() > 0 && self.judged() * 5 >= self.followed * 4
+    }
+
+    fn judged(&self) -> u64 {
+        self.good + self.unclear + self.bad
     }
 }
 
@@ -247,6 +330,9 @@ impl CountedDays {
         agent: Option<&AgentId>,
     ) -> Result<Self, LogError> {
         let mut counted = log.statistics(day_of(begin_ms(period.first))).await?;
+        for one in &mut counted {
+            one.counts.followed = followed(&one.counts);
+        }
         counted.retain(|it| {
             period.has(u64::from(it.day) * DAY_MS) && agent.is_none_or(|wanted| *wanted == it.agent)
         });
@@ -378,16 +464,78 @@ mod tests {
         assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
     }
 
-    #[test]
-    fn a_share_of_nothing_is_unknown_and_others_are_rounded() {
-        for (n, of, percent) in [
-            (0, 0, None),
-            (1, 2, Some(50)),
-            (1, 3, Some(33)),
-            (2, 3, Some(67)),
-        ] {
-            assert_eq!(Share { n, of }.percent(), percent, "{n} of {of}");
+    fn verdicts(good: u64, bad: u64, followed: u64) -> Verdicts {
+        Verdicts {
+            good,
+            bad,
+            followed,
+            ..Verdicts::default()
         }
-        assert_eq!(Share { n: 0, of: 0 }.value(), None);
+    }
+
+    #[test]
+    fn a_share_of_good_verdicts_is_told_only_where_nearly_all_turns_have_one() {
+        for (verdicts, line) in [
+            (verdicts(0, 0, 0), None),
+            (
+                verdicts(0, 11, 53),
+                Some("11 complaints (4.2 in 20) and 0 thanks after 53 replies that you answered"),
+            ),
+            (
+                verdicts(2, 1, 6),
+                Some("1 complaint and 2 thanks after 6 replies that you answered"),
+            ),
+            (
+                verdicts(0, 0, 1),
+                Some("0 complaints and 0 thanks after 1 reply that you answered"),
+            ),
+            (verdicts(0, 1, 1), Some("0 good, 1 bad, 0 unclear")),
+            (verdicts(15, 4, 20), Some("15 good, 4 bad, 0 unclear")),
+            (
+                verdicts(30, 10, 20),
+                Some("30 good (75 %), 10 bad, 0 unclear"),
+            ),
+        ] {
+            assert_eq!(verdicts.line().as_deref(), line, "{verdicts:?}");
+        }
+    }
+
+    #[test]
+    fn days_of_an_earlier_version_count_all_turns_with_the_owner() {
+        let counts = |followed, bad| DailyCounts {
+            turns: 7,
+            followed,
+            bad,
+            ..DailyCounts::default()
+        };
+        for (counts, of) in [(counts(0, 1), 7), (counts(5, 1), 5), (counts(0, 0), 0)] {
+            assert_eq!(super::verdicts(&counts).complaints().of, of, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn a_lesson_is_compared_only_with_verdicts_enough() {
+        let counts = |injected, good, bad| LessonCounts {
+            injected,
+            good,
+            bad,
+            good_without: 48,
+            bad_without: 32,
+        };
+        for (counts, line) in [
+            (
+                counts(100, 56, 14),
+                "80 % good of 70 with it, 60 % of 80 without: +20 points (+5 to +33), better with it",
+            ),
+            (
+                counts(60, 18, 12),
+                "60 % good of 30 with it, 60 % of 80 without: +0 points (-20 to +19), could be chance",
+            ),
+            (counts(60, 17, 12), "17 good, 12 bad"),
+            (counts(200, 56, 14), "56 good, 14 bad"),
+            (LessonCounts::default(), "0 good, 0 bad"),
+        ] {
+            assert_eq!(effect_line(&counts), line, "{counts:?}");
+        }
     }
 }

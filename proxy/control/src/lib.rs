@@ -29,6 +29,7 @@ pub mod report;
 pub mod rollouts;
 pub mod schedule_state;
 pub mod server;
+mod shares;
 pub mod status;
 #[cfg(test)]
 mod testing;

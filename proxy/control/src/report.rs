@@ -90,8 +90,8 @@ pub struct WrittenSkill {
 pub struct DayRow {
     pub day: Date,
     pub turns: u64,
-    pub judged: u64,
-    pub good: u64,
+    #[serde(default)]
+    pub verdicts: Verdicts,
     /// Wishes and skills that came into force.
     pub lessons: u64,
     /// Tokens of the chat, input and output.
@@ -205,12 +205,11 @@ fn written(proposals: Vec<Proposal>, period: Period) -> Vec<WrittenSkill> {
 
 impl DayRow {
     fn new(day: Date, counts: DailyCounts) -> Self {
-        let (judged, chat) = (verdicts(&counts).pass_rate(), chat_tokens(&counts));
+        let chat = chat_tokens(&counts);
         Self {
             day,
             turns: n_turns(&counts),
-            judged: judged.of,
-            good: judged.n,
+            verdicts: verdicts(&counts),
             lessons: counts.lessons,
             tokens: chat.prompt + chat.completion,
             prompt: chat.prompt,

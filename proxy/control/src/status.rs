@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     cloud_spend::CloudSpend,
-    figures::{ChatTokens, PrefixReport},
+    figures::{ChatTokens, PrefixReport, Verdicts},
     token_budget::Spend,
     waiting::WaitingReviews,
 };
@@ -75,6 +75,9 @@ pub struct ProcessStatus {
     pub spend: Spend,
     /// The tokens of today's chat, by days of UTC. None where the log does not say.
     pub chat: Option<ChatTokens>,
+    /// Today's verdicts, by days of UTC.
+    #[serde(default)]
+    pub verdicts: Verdicts,
     /// Today's prompts that a provider's cache could not serve as far as it might have. `latest` has up to eight since
     /// the start.
     #[serde(default)]

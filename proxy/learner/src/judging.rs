@@ -18,8 +18,8 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future, stream};
-use metaclaw_chat::{AgentId, Score, TurnId, Verdict, now_ms};
-use metaclaw_reward::{hint, may_complain};
+use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Verdict, now_ms};
+use metaclaw_reward::{hint, is_thanks, may_complain};
 use metaclaw_skills::{Remark, remark};
 use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
@@ -235,7 +235,8 @@ pub(super) async fn look_at_follower(
         return Ok(LookResult::Done);
     }
     let worth = price(shared, &turn, why);
-    if !shared.judge.judges(worth) {
+    let thanks = thanks(shared, &turn, worth);
+    if !thanks && !shared.judge.judges(worth) {
         return Ok(done);
     }
     let Some(Followed { before, new_from }) = followed(shared, &turn).await? else {
@@ -252,9 +253,17 @@ pub(super) async fn look_at_follower(
         shared.spend(before.id, ExcludeReason::Incomplete).await?;
         return Ok(done);
     };
-    let price = affordable(shared, &turn, worth, why).await?;
+    let price = if thanks {
+        Price::Nothing
+    } else {
+        affordable(shared, &turn, worth, why).await?
+    };
     match shared.judge.verdict(&case, price).await {
         Ok(Ok(verdict)) => note(shared, &before, with_owners_hint(verdict, &turn)).await?,
+        Ok(Err(NoVerdict::NotAsked)) if thanks => {
+            let verdict = Verdict::new(Score::Good, JudgedBy::Rules);
+            note(shared, &before, verdict).await?;
+        }
         Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(LookResult::Later),
         Ok(Err(no_verdict)) => {
             shared.status.judge_answered();
@@ -422,4 +431,13 @@ fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
     } else {
         Price::Nothing
     }
+}
+
+/// Returns whether a message is plain thanks, which is a verdict at no cost. Where complaints are not judged, thanks are
+/// not either: every reply would look good.
+fn thanks(shared: &Shared, following: &Turn, worth: Price) -> bool {
+    worth != Price::Majority
+        && shared.evolver.is_some()
+        && shared.judge.judges(Price::OneVote)
+        && owner_says(following).is_some_and(|said| is_thanks(&said))
 }

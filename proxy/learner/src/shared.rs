@@ -81,7 +81,7 @@ pub struct Parts {
 
 /// What the tasks share: the parts of the learner, which it derefs to, and what they tell each other.
 pub(crate) struct Shared {
-    parts: Parts,
+    pub(crate) parts: Parts,
     pub(crate) rollout_requests: RolloutRequests,
     pub(crate) lessons: Option<Library>,
     pub(crate) cancel: CancellationToken,

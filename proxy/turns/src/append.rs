@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use self::{conversation::PlacedConversation, prefix::SentPrompt};
 use crate::{
+    counts::DailyCounts,
     error::LogError,
     journal, keys,
     new_turn::NewTurn,
@@ -230,6 +231,11 @@ impl Placing<'_> {
         let (old, new_places) = conversation.places.split_at(n_old);
         let (old, new_lines) = (session.runs(old, id.seq), session.runs(new_places, id.seq));
         let (parent, spellings) = (conversation.parent, conversation.spellings);
+        // Another try at a request was counted with the first.
+        let owners = match retried {
+            None => new.owners_counts(parent, new_places.len()),
+            Some(_) => DailyCounts::default(),
+        };
         let own = conversation.own;
         // From here on nothing of it can be refused any more.
         if is_new_session {
@@ -262,7 +268,7 @@ impl Placing<'_> {
             session.put_line(line, hash(text.as_bytes()), id.seq);
         }
         let broken = record.prefix.map(|prefix| prefix.cause);
-        state::enter(txn, new, broken)?;
+        state::enter(txn, new, broken, owners)?;
         if let (Some(cause), Arrival::New) = (broken, self.arrival) {
             txn.broken.push((id, cause));
         }

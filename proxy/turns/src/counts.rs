@@ -26,6 +26,15 @@ pub struct DailyCounts {
     pub bad: u64,
     /// Turns of that day with the valid verdict 0.
     pub unclear: u64,
+    /// Turns with the owner that follow another turn of their conversation: the owner's words may be about its reply.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub followed: u64,
+    /// Replies with words that began a conversation.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_replies: u64,
+    /// The words of those.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_words: u64,
     /// Tokens of prompts, cached ones included, as the upstreams count them.
     pub tokens_in: u64,
     /// Cached tokens among these, from a provider's cache.
@@ -121,7 +130,7 @@ impl DailyCounts {
         raise_all(self.all(), other.all());
     }
 
-    fn all(&mut self) -> [&mut u64; 14] {
+    fn all(&mut self) -> [&mut u64; 17] {
         [
             &mut self.turns,
             &mut self.side_turns,
@@ -129,6 +138,9 @@ impl DailyCounts {
             &mut self.good,
             &mut self.bad,
             &mut self.unclear,
+            &mut self.followed,
+            &mut self.first_replies,
+            &mut self.first_words,
             &mut self.tokens_in,
             &mut self.tokens_cached,
             &mut self.tokens_out,

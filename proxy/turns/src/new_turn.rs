@@ -1,12 +1,13 @@
 //! A turn on its way into the log.
 
-use metaclaw_chat::{AgentId, ChainHash, Message, SessionId};
+use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, count_words, without_thinking};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
+    counts::DailyCounts,
     text::JsonText,
-    turn::{Request, Served, Tokens, TurnMeta},
+    turn::{Request, Served, StreamEnd, Tokens, TurnKind, TurnMeta},
 };
 
 /// A message of a new turn.
@@ -62,6 +63,13 @@ impl NewMessage {
         };
         messages.iter().zip(chains).map(message).collect()
     }
+
+    /// Returns whether the owner typed it. Most messages are results of tools, and are not parsed.
+    fn is_owners(&self) -> bool {
+        let may_be = self.text.as_str().contains("\"user\"");
+        let message = may_be.then(|| self.text.read::<Message>().ok()).flatten();
+        message.is_some_and(|message| message.utterance().is_some_and(|said| said.is_owners()))
+    }
 }
 
 // === impl NewTurn ===
@@ -78,6 +86,24 @@ impl NewTurn {
             tools: self.tools.as_ref().map(JsonText::read).transpose()?,
             params: self.params.clone(),
         })
+    }
+
+    /// Returns what the turn's day counts of it: that the owner's words follow a reply, or the length of a first reply.
+    /// The last `n_new` messages are new.
+    pub(crate) fn owners_counts(&self, parent: Option<u32>, n_new: usize) -> DailyCounts {
+        let mut counts = DailyCounts::default();
+        if self.meta.kind != TurnKind::Main {
+            return counts;
+        }
+        if parent.is_some() {
+            let mut new = self.messages.iter().rev().take(n_new);
+            counts.followed = u64::from(new.any(NewMessage::is_owners));
+        } else if let (StreamEnd::Complete, Some(reply)) = (self.meta.end, &self.reply) {
+            let said = without_thinking(&reply.text());
+            counts.first_words = said.map_or(0, |said| count_words(&said) as u64);
+            counts.first_replies = u64::from(counts.first_words > 0);
+        }
+        counts
     }
 
     pub(crate) fn n_bytes(&self) -> usize {

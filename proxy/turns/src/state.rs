@@ -5,7 +5,7 @@
 use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
-    counts::Funnel,
+    counts::{DailyCounts, Funnel},
     error::LogError,
     keys, lessons,
     new_turn::NewTurn,
@@ -92,6 +92,7 @@ pub(crate) fn enter(
     txn: &mut Txn<'_>,
     turn: &NewTurn,
     broken: Option<BreakCause>,
+    owners: DailyCounts,
 ) -> StoreResult<()> {
     lessons::served(txn, turn, 1)?;
     txn.count(&turn.agent, |funnel| {
@@ -103,6 +104,7 @@ pub(crate) fn enter(
     })?;
     let usage = turn.meta.usage.unwrap_or_default();
     txn.count_day(&turn.agent, turn.meta.ended_ms, |day| {
+        *day += owners;
         *day.of_kind(turn.meta.kind) += 1;
         day.tokens_in += usage.prompt_tokens;
         day.tokens_cached += usage.cached_tokens;

@@ -218,10 +218,14 @@ fn a_replaced_wish_is_not_in_force_and_its_undo_says_so() {
     says(&library, None, SHORT).unwrap();
     says(&library, None, LONG).unwrap();
     says(&library, None, "Please always answer in two sentences.").unwrap();
-    let replaced = |by| LessonState::Replaced { by };
+    let replaced = |by, wish: &str| LessonState::Replaced {
+        by,
+        by_wish: wish.to_owned(),
+    };
+    let third = "Please always answer in two sentences.";
     let expected = [
-        (1, replaced(2)),
-        (2, replaced(3)),
+        (1, replaced(2, LONG)),
+        (2, replaced(3, third)),
         (3, LessonState::InForce),
     ];
     assert_eq!(states(&library), expected);
@@ -242,7 +246,7 @@ fn a_replaced_wish_is_not_in_force_and_its_undo_says_so() {
     }
     library.undo(3).unwrap();
     let expected = [
-        (1, replaced(2)),
+        (1, replaced(2, LONG)),
         (2, LessonState::InForce),
         (3, LessonState::Undone),
     ];

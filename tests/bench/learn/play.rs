@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_reward::count_words;
+use metaclaw_chat::count_words;
 use metaclaw_tests::{
     bench::{median, write_whole},
     client::Client,

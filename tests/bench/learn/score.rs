@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use metaclaw_reward::count_words;
+use metaclaw_chat::count_words;
 use metaclaw_tests::bench::{median, write_whole};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;

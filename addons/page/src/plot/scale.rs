@@ -53,6 +53,7 @@ pub(super) fn ranges<'a>(
     if values.is_empty() {
         return None;
     }
+    let (first, last) = curve.range.unwrap_or((first, last));
     let x = match curve.axis {
         CurveAxis::Days => days(first, last),
         CurveAxis::Steps => steps(first, last),
@@ -67,9 +68,8 @@ fn of_values(unit: CurveUnit, values: Vec<f64>) -> AxisRange {
     });
     match unit {
         CurveUnit::Share => (low, high) = (0.0, 1.0),
-        CurveUnit::Score => (low, high) = (-1.0, 1.0),
-        CurveUnit::Tokens => (low, high) = (0.0, high.max(1.0)),
-        CurveUnit::Nat | CurveUnit::Plain => {}
+        CurveUnit::Tokens | CurveUnit::Amount => (low, high) = (0.0, high.max(1.0)),
+        CurveUnit::Plain => {}
     }
     if low >= high {
         // A single value is drawn in the middle of the axis.
@@ -175,12 +175,9 @@ mod tests {
             labels(CurveUnit::Share, &[0.3]),
             ["0 %", "25 %", "50 %", "75 %", "100 %"]
         );
+        assert_eq!(labels(CurveUnit::Amount, &[3.6]), ["0", "1", "2", "3", "4"]);
         assert_eq!(
-            labels(CurveUnit::Score, &[0.3]),
-            ["-1.0", "-0.5", "0.0", "0.5", "1.0"]
-        );
-        assert_eq!(
-            labels(CurveUnit::Nat, &[1.48, 1.71]),
+            labels(CurveUnit::Plain, &[1.48, 1.71]),
             ["1.4", "1.5", "1.6", "1.7", "1.8"]
         );
         assert_eq!(
@@ -203,7 +200,7 @@ mod tests {
             [f64::MAX, f64::MAX],
             [-0.0, 0.0],
         ] {
-            for unit in [CurveUnit::Plain, CurveUnit::Nat, CurveUnit::Tokens] {
+            for unit in [CurveUnit::Plain, CurveUnit::Plain, CurveUnit::Tokens] {
                 let range = of_values(unit, values.to_vec());
                 assert!(
                     range.low.is_finite() && range.high.is_finite(),

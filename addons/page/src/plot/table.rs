@@ -38,7 +38,7 @@ pub(super) fn table(curve: &Curve) -> Markup {
     }
 }
 
-fn columns(curve: &Curve) -> [TableColumn; 6] {
+fn columns(curve: &Curve) -> [TableColumn; 7] {
     let measured = match unit(curve.unit) {
         "" => "value".to_owned(),
         unit => format!("value ({unit})"),
@@ -50,6 +50,10 @@ fn columns(curve: &Curve) -> [TableColumn; 6] {
     [
         column("line", |curve, line, _| {
             (curve.lines.len() > 1).then(|| line.name.clone())
+        }),
+        column("adapter", |_, _, point| {
+            let declined = if point.is_declined { " (declined)" } else { "" };
+            Some(format!("{}{declined}", point.adapter.as_ref()?))
         }),
         column(axis(curve.axis), |curve, _, point| {
             Some(position(curve.axis, point.at))

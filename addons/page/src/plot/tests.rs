@@ -19,6 +19,8 @@ fn curve(unit: CurveUnit, axis: CurveAxis, lines: Vec<(&str, Vec<CurvePoint>)>) 
         unit,
         axis,
         lines: lines.into_iter().map(line).collect(),
+        range: None,
+        marks: Vec::new(),
     }
 }
 
@@ -31,7 +33,7 @@ fn point(at: u64, value: f64) -> CurvePoint {
 }
 
 fn drawn(curve: &Curve) -> String {
-    figure(curve).into_string()
+    figure(curve).expect("a point").into_string()
 }
 
 /// No coordinate is outside the drawing or is not a number, and every element that begins ends.
@@ -71,19 +73,77 @@ fn assert_is_sound(html: &str) {
 }
 
 #[test]
-fn a_curve_without_points_is_a_sentence() {
+fn a_curve_without_points_is_no_figure() {
     for lines in [
         vec![],
         vec![("main", vec![])],
         vec![("main", vec![point(1, f64::NAN)])],
     ] {
-        let html = drawn(&curve(CurveUnit::Share, CurveAxis::Days, lines));
-        assert_is_sound(&html);
-        assert!(
-            html.contains("<p class=\"soft\">No verdict yet.</p>"),
-            "{html}"
-        );
-        assert!(!html.contains("<svg"));
+        let curve = curve(CurveUnit::Share, CurveAxis::Days, lines);
+        assert!(figure(&curve).is_none());
+    }
+}
+
+/// One day of fourteen was once a dot in the middle of an axis of one day.
+#[test]
+fn the_axis_is_the_chosen_range_with_its_lessons() {
+    let points = vec![CurvePoint {
+        n: Some(25),
+        ..point(20_013 * DAY_MS, 3.25)
+    }];
+    let lesson = CurveMark {
+        at: 20_006 * DAY_MS,
+        name: format!("<b>Be brief</b> {}", "and so on ".repeat(9)),
+    };
+    let html = drawn(&Curve {
+        range: Some((20_000 * DAY_MS, 20_013 * DAY_MS)),
+        marks: vec![lesson],
+        ..curve(
+            CurveUnit::Amount,
+            CurveAxis::Days,
+            vec![("complaints", points)],
+        )
+    });
+    assert_is_sound(&html);
+    for part in [
+        "points=\"336.0,38.1\"",
+        ">4 Oct<",
+        ">2024-10-17: 3.25 (of 25)</text>",
+        "d=\"M180.9 18V160\"",
+        "2024-10-10: &lt;b&gt;Be brief",
+        "a lesson came into force",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+}
+
+#[test]
+fn a_declined_adapter_is_hollow_named_and_off_the_line() {
+    let made = |at, adapter: &str, is_declined| CurvePoint {
+        adapter: Some(adapter.to_owned()),
+        is_declined,
+        ..point(at, at as f64)
+    };
+    let points = vec![made(1, "a", false), made(2, "b", true), made(3, "c", false)];
+    let html = drawn(&curve(
+        CurveUnit::Plain,
+        CurveAxis::Steps,
+        vec![("main", points)],
+    ));
+    assert_is_sound(&html);
+    let line = html.split("class=\"line s1\" points=\"").nth(1).unwrap();
+    assert_eq!(
+        line.split('"').next().unwrap().split(' ').count(),
+        2,
+        "{line}"
+    );
+    for part in [
+        "class=\"mark s1 declined\"",
+        ">step 2: 2.00, declined: b</text>",
+        "declined by the gate",
+        "<td>b (declined)</td>",
+    ] {
+        assert!(html.contains(part), "{part}: {html}");
     }
 }
 
@@ -126,8 +186,7 @@ fn huge_ranges_and_missing_numbers_stay_within_the_drawing() {
     ];
     for unit in [
         CurveUnit::Plain,
-        CurveUnit::Nat,
-        CurveUnit::Score,
+        CurveUnit::Amount,
         CurveUnit::Tokens,
         CurveUnit::Share,
     ] {
@@ -145,7 +204,7 @@ fn huge_ranges_and_missing_numbers_stay_within_the_drawing() {
 fn names_are_text_and_lines_have_marks_of_their_own() {
     let name = "</title><script onload=x>'\"&";
     let mut of_hostile = curve(
-        CurveUnit::Nat,
+        CurveUnit::Plain,
         CurveAxis::Steps,
         vec![
             (name, vec![point(1, 1.0), point(2, 2.0)]),
@@ -188,7 +247,7 @@ fn what_is_demanded_is_a_broken_line() {
     };
     let points = vec![demanded(1, 1.5), demanded(2, 1.7)];
     let html = drawn(&curve(
-        CurveUnit::Nat,
+        CurveUnit::Plain,
         CurveAxis::Steps,
         vec![("main", points)],
     ));

@@ -16,9 +16,7 @@ pub(super) fn identifier(name: &str) -> String {
 
 pub(super) fn unit(unit: CurveUnit) -> &'static str {
     match unit {
-        CurveUnit::Share | CurveUnit::Plain => "",
-        CurveUnit::Score => "score",
-        CurveUnit::Nat => "nats a token",
+        CurveUnit::Share | CurveUnit::Amount | CurveUnit::Plain => "",
         CurveUnit::Tokens => "tokens",
     }
 }
@@ -26,7 +24,7 @@ pub(super) fn unit(unit: CurveUnit) -> &'static str {
 pub(super) fn caption(of_values: CurveUnit, axis: CurveAxis) -> String {
     let by = match axis {
         CurveAxis::Days => "by day",
-        CurveAxis::Steps => "by optimiser step",
+        CurveAxis::Steps => "by training step",
     };
     match unit(of_values) {
         "" => by.to_owned(),
@@ -48,7 +46,6 @@ pub(super) fn value(unit: CurveUnit, value: f64) -> String {
     }
     match unit {
         CurveUnit::Share if value.abs() < 1e6 => format!("{:.0} %", value * 100.0),
-        CurveUnit::Score if value.abs() < 1e6 => format!("{value:.2}"),
         CurveUnit::Tokens if (0.0..1e15).contains(&value) => grouped(&format!("{value:.0}"), ','),
         _ => plain(value),
     }
@@ -79,7 +76,7 @@ fn decimals(number: f64, least: f64) -> usize {
 pub(super) fn value_label(unit: CurveUnit, value: f64, step: f64) -> String {
     match unit {
         CurveUnit::Share => format!("{:.0} %", value * 100.0),
-        CurveUnit::Tokens => thousands(value),
+        CurveUnit::Tokens | CurveUnit::Amount => thousands(value),
         _ if !(1e-4..1e6).contains(&step) || value.abs() >= 1e6 => format!("{value:.1e}"),
         _ => {
             format!(
@@ -133,11 +130,16 @@ mod tests {
 
     #[test]
     fn numbers_have_as_many_digits_as_are_read() {
-        let nat = [0.0, 1.234_5, 12.345, -0.05, 1e-9, 1e300].map(|it| value(CurveUnit::Nat, it));
-        assert_eq!(nat, ["0", "1.23", "12.3", "-0.0500", "1.00e-9", "1.00e300"]);
+        let plain =
+            [0.0, 1.234_5, 12.345, -0.05, 1e-9, 1e300].map(|it| value(CurveUnit::Plain, it));
+        assert_eq!(
+            plain,
+            ["0", "1.23", "12.3", "-0.0500", "1.00e-9", "1.00e300"]
+        );
         let tokens = [0.0, 999.0, 1_234_567.0, 1e18].map(|it| value(CurveUnit::Tokens, it));
         assert_eq!(tokens, ["0", "999", "1,234,567", "1.00e18"]);
         assert_eq!(value(CurveUnit::Share, 0.756), "76 %");
+        assert_eq!(value(CurveUnit::Amount, 3.636), "3.64");
         assert_eq!(value(CurveUnit::Plain, f64::NAN), "not a number");
         assert_eq!(
             [0.0, 1_500.0, 2e6, 1e16].map(thousands),

@@ -1,9 +1,9 @@
-//! Curves: how verdicts, tokens and training steps went over time.
+//! Curves: whether replies got better, what was used, and how training steps went.
 
 use axum::extract::{Query, State};
 use maud::{Markup, html};
 use metaclaw_chat::AgentId;
-use metaclaw_control::curves::{Curve, CurveAxis, CurvesWanted};
+use metaclaw_control::curves::{Curve, CurvesWanted};
 use serde::Deserialize;
 
 use crate::{
@@ -17,6 +17,17 @@ use crate::{
 
 /// The periods to choose from, in days; the first is shown at first.
 const PERIODS: [u32; 4] = [14, 30, 90, CurvesWanted::MAX_DAYS];
+
+/// What the curves answer: the section's name, its title, and the names of its curves.
+const SECTIONS: [(&str, &str, &[&str]); 3] = [
+    (
+        "better",
+        "Is it better for me?",
+        &["complaints", "first_replies", "pass_rate"],
+    ),
+    ("used", "What it uses", &["prompts"]),
+    ("steps", "Training steps", &["loss", "fluency", "relevance"]),
+];
 
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct CurvesQuery {
@@ -39,20 +50,39 @@ pub(crate) async fn show(
         h1 { "Curves" }
         (choices(&wanted, &agents.shown))
         (agents.left_out())
-        section aria-labelledby="by-day" {
-            h2 #by-day { "By day" }
-            (live("day-curves", &figures(&curves, CurveAxis::Days)))
-        }
-        section aria-labelledby="by-step" {
-            h2 #by-step { "By training step" }
-            (live("step-curves", &figures(&curves, CurveAxis::Steps)))
+        @for (id, title, of) in SECTIONS {
+            section aria-labelledby=(id) {
+                h2 id=(id) { (title) }
+                (live(&format!("{id}-curves"), &figures(&curves, of)))
+            }
         }
     };
     Ok(frame.page("Curves", Section::Curves, &body))
 }
 
-fn figures(curves: &[Curve], axis: CurveAxis) -> Markup {
-    html! { div.curves { @for curve in curves.iter().filter(|it| it.axis == axis) { (figure(curve)) } } }
+/// Returns the figures of some curves. Those without a point are named in one line, which opens to say why.
+fn figures(curves: &[Curve], ids: &[&str]) -> Markup {
+    let mut drawn = Vec::new();
+    let mut empty = Vec::new();
+    for curve in curves
+        .iter()
+        .filter(|curve| ids.contains(&curve.id.as_str()))
+    {
+        match figure(curve) {
+            Some(figure) => drawn.push(figure),
+            None => empty.push(curve),
+        }
+    }
+    let names: Vec<&str> = empty.iter().map(|curve| curve.title.as_str()).collect();
+    html! {
+        div.curves { @for figure in drawn { (figure) } }
+        @if let Some(first) = empty.first() {
+            details id={ "empty-" (first.id) } {
+                summary { "Nothing to draw yet: " (names.join(", ")) }
+                dl { @for curve in &empty { dt { (curve.title) } dd { (curve.empty) } } }
+            }
+        }
+    }
 }
 
 fn choices(wanted: &CurvesWanted, agents: &[AgentId]) -> Markup {

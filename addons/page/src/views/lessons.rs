@@ -316,14 +316,6 @@ fn decided(state: ProposalState) -> &'static str {
 }
 
 pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
-    let state = match &lesson.state {
-        LessonState::InForce => "in force",
-        LessonState::Replaced { .. } => "replaced by",
-        LessonState::Noted => "noted; said once more, it is a wish",
-        LessonState::Review { .. } => "waits for you",
-        LessonState::Undone => "taken back",
-        LessonState::Forgotten => "forgotten",
-    };
     let is_gone = matches!(
         lesson.state,
         LessonState::Replaced { .. } | LessonState::Undone | LessonState::Forgotten
@@ -333,11 +325,9 @@ pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
             div {
                 p.words { (lesson.wish) }
                 @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
-                p.facts { (state)
-                    @if let LessonState::Replaced { by } = lesson.state { " " a href={ "/ui/lessons#n" (by) } { "lesson " (by) } }
-                    " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
+                p.facts { (lesson.state) " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
             }
-            @if matches!(lesson.state, LessonState::InForce | LessonState::Noted) { (undo(lesson, here)) }
+            @if lesson.state.can_be_undone() { (undo(lesson, here)) }
         }
     }
 }

@@ -94,6 +94,7 @@ impl TodayView<'_> {
                 (count(status.funnel.turns, "turn")) " kept, " (number(status.funnel.judged)) " judged. "
                 "Today " (number(status.spend.spent.chat)) " tokens of chat and "
                 (number(status.spend.spent.learning)) " of learning."
+                @if let Some(line) = status.verdicts.line() { " " (line) "." }
             }
             @if let Some(told) = off_text(&status.off) {
                 div.notice {

@@ -6,6 +6,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::{
+    figures::effect_line,
     instance::LogOpening,
     lessons::{SkillChange, SkillView},
     operations::lessons::{ListProposals, ListSkills},
@@ -106,16 +107,10 @@ impl SkillsArgs {
 async fn list(context: &Context, agent: Option<AgentId>, json: bool) -> anyhow::Result<()> {
     let skills = call(context, "lessons", ListSkills(agent)).await?;
     let row = |skill: &SkillView| {
-        let [served, with, without] = counted(&skill.counts);
-        vec![
-            skill.name.clone(),
-            served,
-            with,
-            without,
-            skill.description.clone(),
-        ]
+        let [given, effect] = counted(&skill.counts);
+        vec![skill.name.clone(), given, effect, skill.description.clone()]
     };
-    let head = ["skill", "given", "with", "without", "for"];
+    let head = ["skill", "given", "verdicts", "for"];
     Ok(out::answer_table(&skills, json, &head, row)?)
 }
 
@@ -132,7 +127,7 @@ async fn show(
     if json {
         return Ok(out::json(&skill)?);
     }
-    let [given, with, without] = counted(&skill.counts);
+    let [given, effect] = counted(&skill.counts);
     let origin = skill.shared.as_ref();
     let withdrawn = |one: &SharedOrigin| {
         let told = one.is_withdrawn.then_some("; its author has withdrawn one");
@@ -140,7 +135,7 @@ async fn show(
     };
     let origin = origin.map(|origin| format!("(from {origin}{})\n", withdrawn(origin)));
     out::line(format!(
-        "# {}\n{}\n(given {given} times; turns with it {with}, without {without})\n{}\n{}",
+        "# {}\n{}\n(given {given} times; verdicts: {effect})\n{}\n{}",
         skill.name,
         skill.description,
         origin.unwrap_or_default(),
@@ -149,13 +144,9 @@ async fn show(
     Ok(())
 }
 
-/// How often a lesson was given, and how turns were judged with it and without: good and bad ones.
-pub(super) fn counted(counts: &LessonCounts) -> [String; 3] {
-    [
-        counts.injected.to_string(),
-        format!("+{} -{}", counts.good, counts.bad),
-        format!("+{} -{}", counts.good_without, counts.bad_without),
-    ]
+/// Returns how often a lesson was given, and what the verdicts say of it.
+pub(super) fn counted(counts: &LessonCounts) -> [String; 2] {
+    [counts.injected.to_string(), effect_line(counts)]
 }
 
 async fn settle(context: &Context, change: SkillChange) -> anyhow::Result<()> {

@@ -135,6 +135,8 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
             .flat_map(|learner| learner_lines(learner, now_ms)),
     );
     lines.push(format!("today:   {}", spend(&status.spend)));
+    let verdicts = status.verdicts.line();
+    lines.extend(verdicts.map(|line| format!("replies: today {line}")));
     lines.extend(prompt_cache(status, now_ms));
     let cloud = status.cloud.as_ref();
     lines.extend(cloud.map(|cloud| format!("cloud:   {}", cloud.line())));

@@ -147,7 +147,7 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
         rows.map(|wish| row_of_person(sender, wish, &view))
     });
     let rows: Vec<Vec<String>> = own.chain(people).collect();
-    let head = ["wish", "learned", "undo", "given", "with", "without"];
+    let head = ["wish", "learned", "undo", "given", "verdicts"];
     Ok(out::line(out::table(&head, &rows))?)
 }
 
@@ -188,7 +188,7 @@ fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<Strin
     let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let place = format!("{sender}'s (--sender)");
     let none = String::new;
-    vec![wish.to_owned(), place, number, none(), none(), none()]
+    vec![wish.to_owned(), place, number, none(), none()]
 }
 
 fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {

@@ -10,6 +10,7 @@ mod bad_input;
 mod context;
 mod day;
 mod evolution;
+mod figures;
 mod harness;
 mod host;
 mod inference;

@@ -5,20 +5,27 @@ use std::collections::BTreeMap;
 use jiff::civil::Date;
 use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 
-use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted, wilson};
-use crate::figures::{CountedDays, Period, Share, begin_ms, chat_tokens, date_of, verdicts};
+use super::{Curve, CurveAxis, CurveLine, CurveMark, CurvePoint, CurveUnit, CurvesWanted};
+use crate::{
+    figures::{
+        COMPLAINTS_IN, CountedDays, Period, Verdicts, begin_ms, chat_tokens, date_of, verdicts,
+    },
+    shares::wilson,
+};
 
 const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";
 
 type CountsByDay = BTreeMap<Date, DailyCounts>;
 
-/// Returns the curves of the days up to `now_ms`. Without a log they have no points.
+/// Returns the curves of the days up to `now_ms`, with the lessons of these days as marks. Without a log they have no
+/// points.
 ///
 /// # Errors
 /// Returns the log's.
 pub(crate) async fn by_day(
     log: Option<&TurnLog>,
     wanted: &CurvesWanted,
+    lessons: &[CurveMark],
     now_ms: u64,
 ) -> Result<Vec<Curve>, LogError> {
     let n_days = wanted.days.clamp(1, CurvesWanted::MAX_DAYS);
@@ -29,81 +36,143 @@ pub(crate) async fn by_day(
             .by_day(),
         None => CountsByDay::new(),
     };
-    Ok(vec![
+    let mut curves = vec![
+        complaints(&days),
+        first_replies(&days),
         pass_rate(&days),
         prompts(&days),
-        spend(&days, wanted.agent.is_none()),
-        cache_share(&days),
-    ])
+    ];
+    for curve in &mut curves {
+        curve.range = Some((begin_ms(period.first), begin_ms(period.last)));
+    }
+    let within = lessons.iter().filter(|lesson| period.has(lesson.at));
+    let marks: Vec<CurveMark> = within
+        .map(|lesson| CurveMark {
+            at: begin_ms(date_of(lesson.at)),
+            ..lesson.clone()
+        })
+        .collect();
+    for curve in curves.iter_mut().take(3) {
+        curve.marks.clone_from(&marks);
+    }
+    Ok(curves)
+}
+
+fn complaints(days: &CountsByDay) -> Curve {
+    of_days(
+        "complaints",
+        "Complaints in 20 replies",
+        "How many of 20 replies that you answered were followed by a complaint. Fewer is better.",
+        "Fewer than 20 replies were answered in these days.",
+        CurveUnit::Amount,
+        vec![of_verdicts("complaints", days, |verdicts| {
+            let share = verdicts.complaints();
+            Some(CurvePoint {
+                value: share.value()? * COMPLAINTS_IN as f64,
+                n: Some(share.of),
+                ..CurvePoint::default()
+            })
+        })],
+    )
+}
+
+fn first_replies(days: &CountsByDay) -> Curve {
+    let words = |counts: &DailyCounts| {
+        (counts.first_replies > 0).then(|| CurvePoint {
+            value: counts.first_words as f64 / counts.first_replies as f64,
+            n: Some(counts.first_replies),
+            ..CurvePoint::default()
+        })
+    };
+    of_days(
+        "first_replies",
+        "Words of first replies",
+        "How long the first reply of a conversation is, on average. After a wish for short or long answers it should change.",
+        "No conversation began in these days.",
+        CurveUnit::Amount,
+        vec![line("words", days, words)],
+    )
 }
 
 fn pass_rate(days: &CountsByDay) -> Curve {
-    let share = |counts: &DailyCounts| share_of(verdicts(counts).pass_rate());
-    Curve {
-        id: "pass_rate".to_owned(),
-        title: "Pass rate of verdicts".to_owned(),
-        about: "The share of a day's judged turns whose verdict is good (+1), with its 95 % interval. Days are days of UTC."
-            .to_owned(),
-        empty: "No turn of these days has a verdict yet.".to_owned(),
-        unit: CurveUnit::Share,
-        axis: CurveAxis::Days,
-        lines: vec![line("good of the judged", days, share)],
-    }
+    of_days(
+        "pass_rate",
+        "Good verdicts",
+        "The share of judged replies that are good, and the range in which it may lie by chance (95 %).",
+        "Too few replies were judged: without training, only what may be a complaint, and thanks.",
+        CurveUnit::Share,
+        vec![of_verdicts("good of the judged", days, |verdicts| {
+            let share = verdicts.pass_rate()?;
+            Some(CurvePoint {
+                value: share.value()?,
+                interval: Some(wilson(share)),
+                n: Some(share.of),
+                ..CurvePoint::default()
+            })
+        })],
+    )
 }
 
-/// Prompts have a drawing of their own, because they are ten to a hundred times as long as replies.
+/// Returns the line of a share of verdicts. A point has the turns of its day, and those of the days before it until 20
+/// are there, because a share of a few turns jumps.
+fn of_verdicts(
+    name: &str,
+    days: &CountsByDay,
+    share: impl Fn(&Verdicts) -> Option<CurvePoint>,
+) -> CurveLine {
+    let mut points = Vec::new();
+    for (day, counts) in days {
+        let mut sum = DailyCounts::default();
+        for (_, before) in days.range(..=day).rev() {
+            sum += *before;
+            if verdicts(&sum).complaints().of >= COMPLAINTS_IN {
+                break;
+            }
+        }
+        let of_sum = verdicts(&sum);
+        let has_own = verdicts(counts).complaints().of > 0;
+        if has_own && of_sum.complaints().of >= COMPLAINTS_IN {
+            let at = begin_ms(*day);
+            points.extend(share(&of_sum).map(|point| CurvePoint { at, ..point }));
+        }
+    }
+    CurveLine::new(name.to_owned(), points)
+}
+
 fn prompts(days: &CountsByDay) -> Curve {
-    Curve {
-        id: "prompts".to_owned(),
-        title: "Prompt tokens a day".to_owned(),
-        about: "The tokens of a day's prompts as the upstreams count them, and the part that a provider read from its cache.".to_owned(),
-        empty: NO_TOKENS.to_owned(),
-        unit: CurveUnit::Tokens,
-        axis: CurveAxis::Days,
-        lines: vec![
+    of_days(
+        "prompts",
+        "Prompt tokens a day",
+        "The tokens of a day's prompts as the upstreams count them, and the part that a provider read from its cache, which costs a fraction.",
+        NO_TOKENS,
+        CurveUnit::Tokens,
+        vec![
             line("all", days, |counts| amount(chat_tokens(counts).prompt)),
-            line("from the cache", days, |counts| amount(chat_tokens(counts).cached)),
+            line("from the cache", days, |counts| {
+                amount(chat_tokens(counts).cached)
+            }),
         ],
-    }
+    )
 }
 
-/// The tokens of learning are counted for all agents together only.
-fn spend(days: &CountsByDay, of_all: bool) -> Curve {
-    let replies = |counts: &DailyCounts| amount(chat_tokens(counts).completion);
-    let mut lines = vec![line("replies", days, replies)];
-    if of_all {
-        lines.push(line("learning", days, |counts| {
-            amount(counts.learning_tokens)
-        }));
-    }
+fn of_days(
+    id: &str,
+    title: &str,
+    about: &str,
+    empty: &str,
+    unit: CurveUnit,
+    lines: Vec<CurveLine>,
+) -> Curve {
     Curve {
-        id: "spend".to_owned(),
-        title: "Tokens of replies and of learning a day".to_owned(),
-        about: "The tokens of a day's replies, and what learning used, in and out: judging, writing skills, embeddings. Learning is counted for all agents together."
-            .to_owned(),
-        empty: NO_TOKENS.to_owned(),
-        unit: CurveUnit::Tokens,
+        id: id.to_owned(),
+        title: title.to_owned(),
+        about: about.to_owned(),
+        empty: empty.to_owned(),
+        unit,
         axis: CurveAxis::Days,
         lines,
-    }
-}
-
-fn cache_share(days: &CountsByDay) -> Curve {
-    let share = |counts: &DailyCounts| {
-        let mut point = share_of(chat_tokens(counts).cache_share())?;
-        // The tokens of a prompt are cached together, so they are no independent draws.
-        point.interval = None;
-        Some(point)
-    };
-    Curve {
-        id: "cache_share".to_owned(),
-        title: "Prompt tokens from the provider's cache".to_owned(),
-        about: "The share of a day's prompt tokens that the provider read from its cache, which costs a fraction. A session whose beginning changes loses it."
-            .to_owned(),
-        empty: NO_TOKENS.to_owned(),
-        unit: CurveUnit::Share,
-        axis: CurveAxis::Days,
-        lines: vec![line("cached of all prompt tokens", days, share)],
+        range: None,
+        marks: Vec::new(),
     }
 }
 
@@ -127,15 +196,6 @@ fn amount(n: u64) -> Option<CurvePoint> {
     })
 }
 
-fn share_of(share: Share) -> Option<CurvePoint> {
-    Some(CurvePoint {
-        value: share.value()?,
-        interval: Some(wilson(share.n, share.of)),
-        n: Some(share.of),
-        ..CurvePoint::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use metaclaw_chat::AgentId;
@@ -149,7 +209,11 @@ mod tests {
     async fn curves(log: &TurnLog, agent: Option<&str>, days: u32) -> Vec<Curve> {
         let agent = agent.map(|agent| agent.parse().unwrap());
         let wanted = CurvesWanted { agent, days };
-        by_day(Some(log), &wanted, NOW_MS).await.unwrap()
+        let lessons = [(95, "Be brief."), (80, "too old")].map(|(day, name)| CurveMark {
+            at: day * DAY_MS + 7,
+            name: name.to_owned(),
+        });
+        by_day(Some(log), &wanted, &lessons, NOW_MS).await.unwrap()
     }
 
     fn values(curve: &Curve) -> Vec<(String, Vec<(u64, f64)>)> {
@@ -172,29 +236,23 @@ mod tests {
             log.count(&agent, day * DAY_MS, counts).await.unwrap();
         };
         let chat = DailyCounts {
-            good: 3,
-            bad: 1,
+            good: 30,
+            bad: 10,
+            followed: 40,
+            first_replies: 2,
+            first_words: 90,
             tokens_in: 1_000,
             tokens_cached: 250,
             tokens_out: 10,
             ..DailyCounts::default()
         };
         count("main", 98, chat).await;
-        let learning_tokens = 7;
-        count(
-            "_shared",
-            98,
-            DailyCounts {
-                learning_tokens,
-                ..DailyCounts::default()
-            },
-        )
-        .await;
         count(
             "work",
             100,
             DailyCounts {
-                unclear: 2,
+                unclear: 20,
+                followed: 20,
                 ..DailyCounts::default()
             },
         )
@@ -202,19 +260,23 @@ mod tests {
         count("work", 90, chat).await;
 
         let all = curves(&log, None, 10).await;
-        let [pass_rate, prompts, spend, cached] = &all[..] else {
+        let [complaints, words, pass_rate, prompts] = &all[..] else {
             panic!("{all:?}")
         };
-        assert_eq!(
-            values(pass_rate),
-            [(
-                "good of the judged".to_owned(),
-                vec![(98, 0.75), (100, 0.0)]
-            )]
+        let complained = values(complaints)[0].1.clone();
+        assert_eq!(complained, [(98, 5.0), (100, 0.0)]);
+        assert!(
+            complaints.lines[0]
+                .points
+                .iter()
+                .all(|point| point.interval.is_none())
         );
-        assert_eq!(pass_rate.lines[0].points[0].n, Some(4));
-        assert_eq!(pass_rate.lines[0].points[0].interval, Some(wilson(3, 4)));
         let named = |name: &str, points| (name.to_owned(), points);
+        assert_eq!(values(words), [named("words", vec![(98, 45.0)])]);
+        let good = named("good of the judged", vec![(98, 0.75), (100, 0.0)]);
+        assert_eq!(values(pass_rate), [good]);
+        assert_eq!(pass_rate.lines[0].points[0].n, Some(40));
+        assert!(pass_rate.lines[0].points[0].interval.is_some());
         assert_eq!(
             values(prompts),
             [
@@ -222,23 +284,61 @@ mod tests {
                 named("from the cache", vec![(98, 250.0)])
             ]
         );
+        let marked = |curve: &Curve| {
+            let marks = curve.marks.iter();
+            let marks: Vec<_> = marks.map(|mark| (mark.at / DAY_MS, &*mark.name)).collect();
+            marks == [(95, "Be brief.")]
+        };
         assert_eq!(
-            values(spend),
-            [
-                named("replies", vec![(98, 10.0)]),
-                named("learning", vec![(98, 7.0)])
-            ]
+            all.iter().map(marked).collect::<Vec<_>>(),
+            [true, true, true, false]
         );
-        assert_eq!(values(cached)[0].1, [(98, 0.25)]);
+        assert!(
+            all.iter()
+                .all(|curve| curve.range == Some((91 * DAY_MS, 100 * DAY_MS)))
+        );
         let of_work = curves(&log, Some("work"), 10).await;
-        assert_eq!(values(&of_work[0])[0].1, [(100, 0.0)]);
-        assert_eq!(of_work[2].lines.len(), 1, "learning is nobody's");
-        assert!(of_work[3].is_empty());
+        assert_eq!(values(&of_work[2])[0].1, [(100, 0.0)]);
         let today = curves(&log, None, 0).await;
-        assert_eq!(values(&today[0])[0].1, [(100, 0.0)]);
+        assert_eq!(values(&today[2])[0].1, [(100, 0.0)]);
         let ever = curves(&log, None, u32::MAX).await;
-        assert_eq!(values(&ever[0])[0].1.len(), 3);
+        assert_eq!(values(&ever[2])[0].1.len(), 3);
         log.close().await;
+    }
+
+    /// Of a day with three turns, one complaint would be seven of twenty.
+    #[test]
+    fn complaints_are_counted_over_twenty_turns_at_least() {
+        let day = |n: i8, followed, bad| {
+            let counts = DailyCounts {
+                followed,
+                bad,
+                ..DailyCounts::default()
+            };
+            (jiff::civil::date(2026, 3, n), counts)
+        };
+        let days = [
+            day(1, 12, 3),
+            day(2, 10, 1),
+            day(3, 0, 0),
+            day(4, 3, 1),
+            day(5, 25, 0),
+        ];
+        let curve = complaints(&days.into_iter().collect());
+        let points = curve.lines[0].points.iter();
+        let told: Vec<_> = points
+            .map(|point| format!("{:.2} of {:?}", point.value, point.n))
+            .collect();
+        assert_eq!(
+            told,
+            ["3.64 of Some(22)", "4.00 of Some(25)", "0.00 of Some(25)"]
+        );
+        assert!(
+            curve.lines[0]
+                .points
+                .iter()
+                .all(|point| point.interval.is_none())
+        );
     }
 
     #[tokio::test]
@@ -247,7 +347,7 @@ mod tests {
             agent: None,
             days: 7,
         };
-        let curves = by_day(None, &wanted, NOW_MS).await.unwrap();
+        let curves = by_day(None, &wanted, &[], NOW_MS).await.unwrap();
         assert!(
             curves
                 .iter()

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use crate::{
     browser_logins::CODE_LIFETIME,
-    figures::{Period, PrefixReport, chat_tokens},
+    figures::{Period, PrefixReport, chat_tokens, verdicts},
     home::Home,
     instance::{Instance, Rooms, TrainingRoom},
     operation::{Operation, OperationFailure},
@@ -291,6 +291,7 @@ impl Rooms {
             learner,
             spend: learning.budget.spend(now_ms()),
             chat: today.as_ref().map(chat_tokens),
+            verdicts: today.as_ref().map(verdicts).unwrap_or_default(),
             prefix: PrefixReport {
                 counts: today.unwrap_or_default().breaks,
                 latest: latest.unwrap_or_default(),

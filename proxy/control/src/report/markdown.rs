@@ -110,13 +110,10 @@ fn written_line(WrittenSkill { agent, name, state }: &WrittenSkill) -> String {
 }
 
 fn verdicts(report: &PeriodReport) -> String {
-    let verdicts = &report.verdicts;
-    let good = verdicts.pass_rate();
-    good.percent().map_or_else(String::new, |percent| {
-        format!(
-            "{} of {} good ({percent} %), {} bad, {} unclear; {} with a hint of what would have been better.",
-            good.n, good.of, verdicts.bad, verdicts.unclear, verdicts.hinted
-        )
+    let line = report.verdicts.line();
+    line.map_or_else(String::new, |line| {
+        let hinted = report.verdicts.hinted;
+        format!("{line}; {hinted} with a hint of what would have been better.")
     })
 }
 
@@ -192,8 +189,9 @@ fn days(report: &PeriodReport) -> String {
         let cells = [
             day.day.to_string(),
             day.turns.to_string(),
-            day.judged.to_string(),
-            percent(day.good, day.judged),
+            day.verdicts.followed.to_string(),
+            day.verdicts.bad.to_string(),
+            day.verdicts.good.to_string(),
             day.lessons.to_string(),
             number(day.tokens),
             percent(day.cached, day.prompt),
@@ -203,7 +201,7 @@ fn days(report: &PeriodReport) -> String {
     };
     let rows: Vec<String> = report.days.iter().map(row).collect();
     format!(
-        "| day | turns | judged | good | lessons | tokens | cached | learning |\n|---|---|---|---|---|---|---|---|\n{}",
+        "| day | turns | answered | bad | good | lessons | tokens | cached | learning |\n|---|---|---|---|---|---|---|---|---|\n{}",
         rows.join("\n")
     )
 }
@@ -239,7 +237,7 @@ fn lesson_line(lesson: &Lesson) -> String {
     };
     match state {
         LessonState::InForce => format!("{heard}wish: {wish}  (undo {n})"),
-        LessonState::Replaced { by } => format!("{heard}replaced by lesson {by}: {wish}  ({n})"),
+        LessonState::Replaced { .. } => format!("{heard}{wish}  ({n}, {state})"),
         LessonState::Noted => format!("{heard}said once more, it is a wish: {wish}  (undo {n})"),
         LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
             format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")

@@ -157,7 +157,7 @@ async fn a_day_is_told_in_words() {
 
     ## Verdicts
 
-    1 of 2 good (50 %), 1 bad, 0 unclear; 1 with a hint of what would have been better.
+    1 complaint and 1 thanks after 6 replies that you answered; 1 with a hint of what would have been better.
 
     ## Not used
 
@@ -196,10 +196,10 @@ async fn several_days_have_a_row_each() {
     let text = markdown(&report);
     let days = text.split("## Days").nth(1).unwrap();
     insta::assert_snapshot!(days.trim(), @r"
-    | day | turns | judged | good | lessons | tokens | cached | learning |
-    |---|---|---|---|---|---|---|---|
-    | 2026-11-21 | 1 | 0 |  | 0 | 1,050 | 60 % | 0 |
-    | 2026-11-22 | 7 | 2 | 50 % | 1 | 4,200 | 60 % | 1,234 |
+    | day | turns | answered | bad | good | lessons | tokens | cached | learning |
+    |---|---|---|---|---|---|---|---|---|
+    | 2026-11-21 | 1 | 0 | 0 | 0 | 0 | 1,050 | 60 % | 0 |
+    | 2026-11-22 | 7 | 6 | 1 | 1 | 1 | 4,200 | 60 % | 1,234 |
     ");
     world.log.close().await;
 }
@@ -216,7 +216,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
     for report in [&some, &none] {
         assert_eq!(report.turns, before.turns);
         assert_eq!(report.agents, before.agents);
-        assert_eq!(report.verdicts.pass_rate(), before.verdicts.pass_rate());
+        assert_eq!(report.verdicts.complaints(), before.verdicts.complaints());
         assert_eq!(report.learning, 1_234);
         assert_eq!(report.chat.prompt, before.chat.prompt);
         assert_eq!(report.chat.cached, before.chat.cached);
@@ -238,7 +238,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
 
     ## Verdicts
 
-    1 of 2 good (50 %), 1 bad, 0 unclear; 0 with a hint of what would have been better.
+    1 complaint and 1 thanks after 6 replies that you answered; 0 with a hint of what would have been better.
 
     ## Tokens
 

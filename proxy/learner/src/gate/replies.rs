@@ -6,7 +6,7 @@
 use std::iter;
 
 use futures_util::future::try_join_all;
-use metaclaw_reward::count_words;
+use metaclaw_chat::count_words;
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 

@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use metaclaw_chat::{Message, Score, Verdict};
 use metaclaw_reward::{Policy, Rules};
 use metaclaw_schedule::{Keyboard, Schedule};
+use metaclaw_skills::{Library, SkillsConfig, WishesConfig};
 use metaclaw_turns::{StateKind, TurnKind, TurnLog, TurnState, TurnsConfig};
 use serde_json::{Value, json};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -17,6 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::*;
 use crate::{
     config::LearnerConfig,
+    evolver::Evolver,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     sample::ExcludeReason,
     shared::Parts,
@@ -168,6 +170,35 @@ async fn in_auto_rules_judge_as_turns_come() {
     let room = Room::new(dir.path(), &auto, true).await;
     assert_eq!(room.as_they_come().await, (0, 1));
     room.log.close().await;
+}
+
+/// Where only possible complaints are judged, thanks cost nothing; and where nobody judges those, thanks say nothing.
+#[tokio::test]
+async fn plain_thanks_are_a_good_verdict_without_a_request() {
+    for (writes_skills, judged) in [(true, (1, 2)), (false, (0, 0))] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut room = Room::new(dir.path(), &json!({"mode": "skills_only"}), false).await;
+        let library = Library::open(
+            dir.path().join("skills"),
+            SkillsConfig::default(),
+            WishesConfig::default(),
+        )
+        .0;
+        let evolver = Evolver {
+            model: Arc::clone(&room.model) as Arc<dyn Ask>,
+            every_n_turns: 100,
+            may_start: Arc::new(|| false),
+            look_every: Duration::from_secs(60),
+        };
+        let shared = Arc::get_mut(&mut room.shared).unwrap();
+        shared.parts.evolver = writes_skills.then_some((library, evolver));
+        assert_eq!(room.as_they_come().await, judged);
+        let thanked = verdicts(&room.log).await[1].clone();
+        let by_rules = thanked.map(|verdict| (verdict.score, verdict.by));
+        let expected = writes_skills.then_some((Score::Good, JudgedBy::Rules));
+        assert_eq!(by_rules, expected);
+        room.log.close().await;
+    }
 }
 
 async fn verdicts(log: &TurnLog) -> Vec<Option<Verdict>> {

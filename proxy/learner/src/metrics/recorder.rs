@@ -177,6 +177,8 @@ pub struct StepFigures {
     /// The number of optimiser steps in the weights, including this one.
     pub step: u64,
     pub agent: String,
+    /// The adapter that the step made.
+    pub adapter: String,
     #[serde(flatten)]
     values: BTreeMap<String, Value>,
 }

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use metaclaw_chat::{Role, Score, TurnId, Verdict};
-use metaclaw_reward::{Evidence, count_words};
+use metaclaw_chat::{Role, Score, TurnId, Verdict, count_words};
+use metaclaw_reward::Evidence;
 use metaclaw_trainer_api::{DEFAULT_TEMPERATURE, Datum, DatumError};
 use metaclaw_turns::{StreamEnd, Tokens, Turn, TurnKind};
 use serde::{Serialize, Serializer};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use metaclaw_chat::{Message, Score, TurnId, owners_words};
-use metaclaw_reward::{Evidence, count_words};
+use metaclaw_chat::{Message, Score, TurnId, count_words, owners_words};
+use metaclaw_reward::Evidence;
 use metaclaw_trainer_api::BackendError;
 use metaclaw_turns::{LogError, Turn};
 use serde_json::Value;

@@ -236,7 +236,14 @@ impl<'a> NextBatch<'a> {
         let found = batch::collect(&shared, &mut state.seen, agent, teaching).await?;
         let not_taught = state.teacher.targets.n_declined();
         let mut counts = found.samples.counts();
-        counts.binary_rl += found.rollouts.ready.len();
+        // Turns of a group of which a rollout is missing cannot be trained on yet.
+        let complete = complete_groups(&shared, agent, &found.rollouts)
+            .await?
+            .groups;
+        counts.binary_rl += complete
+            .iter()
+            .map(|group| group.steps.len())
+            .sum::<usize>();
         shared.status.counts(agent, counts, not_taught);
         Ok(found)
     }
@@ -375,6 +382,10 @@ impl NextBatch<'_> {
             .await?;
         for (id, why) in &batch.spent {
             shared.spend(*id, why).await?;
+        }
+        if !batch.spent.is_empty() {
+            // What was excluded is not shown as ready.
+            self.collect().await?;
         }
         if batch.is_empty() {
             return Ok((why == BatchReason::Due).then_some(NextAction::Again));

@@ -125,6 +125,12 @@ async fn complete_groups_become_a_step_of_their_own() {
     let spent = rig.log.funnel(None).await.unwrap().spent;
     assert_eq!(spent["no difference in the group"], 2, "{spent:?}");
     assert_eq!(spent["of a held-out task"], 1, "{spent:?}");
+    // No rollout is ready: one group waits for another, and the other was excluded.
+    let is_ready = async || {
+        let status = rig.learner.status().await.unwrap();
+        status.agents[0].n_binary_rl == 0
+    };
+    rig.until("what is ready", is_ready).await;
     // The other group waits, and the chat has its own step.
     let reports = rig.learner.train_now(None).await.unwrap();
     assert_eq!(reports.len(), 1);
