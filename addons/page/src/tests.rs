@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use metaclaw_chat::{AgentId, JudgedBy, Message, Score, SessionId, TurnId, Verdict, now_ms};
 use metaclaw_control::{
     browser_logins::BrowserLogins,
+    costs::ModelPrices,
     home::Home,
     instance::{FileSettings, IdleLearner, Instance, LogOpening, OpenParts},
 };
@@ -72,6 +73,7 @@ impl OpenParts for FilesOfDefaults {
             checkpoints: self.0.trainer(),
             is_gated: true,
             step_figures: self.0.learning(),
+            prices: ModelPrices::default(),
         })
     }
 
@@ -377,6 +379,7 @@ async fn an_empty_home_says_what_to_do_next() {
         ("/ui/sessions", "appears here within a second or two"),
         ("/ui/lessons", "or write it here"),
         ("/ui/privacy", "Nothing was sent to a model"),
+        ("/ui/cost", "Nothing was spent in these days"),
     ] {
         let shown = page.seen(address).await;
         assert!(shown.contains(said), "{address}: {shown}");
