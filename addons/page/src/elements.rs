@@ -124,8 +124,12 @@ pub(crate) fn number(n: u64) -> String {
 }
 
 pub(crate) fn count(n: u64, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", number(n))
+    let plural = match noun.strip_suffix('y') {
+        _ if n == 1 => noun.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {plural}", number(n))
 }
 
 /// A verdict as a word with a colour; the space is kept where there is none yet.
@@ -151,7 +155,7 @@ pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
             format!("the upstream answered with error {status}")
         }
         (StreamEnd::Overflowed, TurnState::Captured) => "too long to keep".to_owned(),
-        (_, TurnState::Judged) => "judged, not trained on yet".to_owned(),
+        (_, TurnState::Judged) => "judged, and not used for training so far".to_owned(),
         (_, TurnState::Taken { n }) => format!("in training step {n} now"),
         (_, TurnState::Trained { n }) => format!("trained on in step {n}"),
         (_, TurnState::Spent { why }) => format!("not used for training: {why}"),
@@ -263,6 +267,18 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("&lt;script&gt;"), "{shown}");
+    }
+
+    #[test]
+    fn plurals_are_right() {
+        for (n, noun, text) in [
+            (1, "reply", "1 reply"),
+            (0, "reply", "0 replies"),
+            (2, "day", "2 days"),
+            (4, "turn", "4 turns"),
+        ] {
+            assert_eq!(count(n, noun), text);
+        }
     }
 
     #[test]
