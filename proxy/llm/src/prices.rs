@@ -162,8 +162,7 @@ mod tests {
             .filter(|line| line.contains('|') && !line.starts_with('#'));
         assert_eq!(list_prices().len(), lines.count());
         assert_eq!(list_prices_as_of().len(), "2026-07-24".len());
-        let mut names: Vec<_> = KNOWN
-            .rows
+        let mut names: Vec<_> = list_prices()
             .iter()
             .map(|row| (&row.name, row.is_beginning))
             .collect();

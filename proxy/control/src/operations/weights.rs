@@ -57,20 +57,16 @@ impl Operation for ListAdapters {
     type Reply = Vec<AdapterDetail>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, OperationFailure> {
-        match instance.running() {
-            Some(rooms) => {
-                let listed = at_training_server(rooms).await;
-                listed.map_err(OperationFailure::training_server)
-            }
-            None => {
-                let mut details = adapters::on_disk(&instance.checkpoints()?)?;
-                if let Some(log) = instance.log_if_any().await? {
-                    let added = adapters::add_outcomes(log, &mut details).await;
-                    added.map_err(OperationFailure::unavailable)?;
-                }
-                Ok(details)
-            }
+        if let Some(rooms) = instance.running() {
+            let listed = at_training_server(rooms).await;
+            return listed.map_err(OperationFailure::training_server);
         }
+        let mut details = adapters::on_disk(&instance.checkpoints()?)?;
+        if let Some(log) = instance.log_if_any().await? {
+            let added = adapters::add_outcomes(log, &mut details).await;
+            added.map_err(OperationFailure::unavailable)?;
+        }
+        Ok(details)
     }
 }
 
