@@ -77,7 +77,10 @@ const OPERATIONS: [CoveredOperation; 40] = [
     operation("use_adapter", At("/ui/do/adapter")),
     operation("roll_back", At("/ui/do/roll-back")),
     operation("train_step", At("/ui/do/train")),
-    operation("dry_run", At("/ui/preview")),
+    operation(
+        "dry_run",
+        Not("it lists samples and their tokens: `metaclaw train-step --dry-run`"),
+    ),
     operation(
         "turn_preview",
         Not("it lists token ids one by one: `metaclaw turns show --train`"),

@@ -126,8 +126,12 @@ pub(crate) fn number(n: u64) -> String {
 }
 
 pub(crate) fn count(n: u64, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{} {noun}{plural}", number(n))
+    let plural = match noun.strip_suffix('y') {
+        _ if n == 1 => noun.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {plural}", number(n))
 }
 
 /// A verdict as a word with a colour; the space is kept where there is none yet.
@@ -211,5 +215,17 @@ mod tests {
             "{shown}"
         );
         assert!(shown.contains("&lt;script&gt;"), "{shown}");
+    }
+
+    #[test]
+    fn plurals_are_right() {
+        for (n, noun, text) in [
+            (1, "reply", "1 reply"),
+            (0, "reply", "0 replies"),
+            (2, "day", "2 days"),
+            (4, "turn", "4 turns"),
+        ] {
+            assert_eq!(count(n, noun), text);
+        }
     }
 }

@@ -56,7 +56,6 @@ pub fn router(state: PageState) -> Router {
         .route("/ui/compare", get(views::compare::offer))
         .route("/ui/training", get(views::training::show))
         .route("/ui/curves", get(views::curves::show))
-        .route("/ui/preview", get(views::preview::show))
         .route("/ui/cost", get(views::cost::show))
         .route("/ui/privacy", get(views::privacy::show))
         .route("/ui/health", get(views::health::show))

@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use metaclaw_chat::{AgentId, JudgedBy, Message, Score, SessionId, TurnId, Verdict, now_ms};
 use metaclaw_control::{
     browser_logins::BrowserLogins,
+    costs::ModelPrices,
     home::Home,
     instance::{FileSettings, IdleLearner, Instance, LogOpening, OpenParts},
 };
@@ -40,6 +41,7 @@ impl OpenParts for FilesOfDefaults {
             checkpoints: self.0.trainer(),
             is_gated: true,
             step_figures: self.0.learning(),
+            prices: ModelPrices::default(),
         })
     }
 
@@ -310,7 +312,10 @@ async fn a_conversation_is_forgotten_after_it_was_confirmed() {
 async fn an_empty_home_says_what_to_do_next() {
     let page = PageFixture::new();
     for (address, said) in [
-        ("/ui", "Say something to your agent"),
+        ("/ui", "Connect your agent"),
+        ("/ui", "metaclaw wire"),
+        ("/ui", "Say one sentence to it"),
+        ("/ui/cost", "Nothing was spent in these days"),
         ("/ui/sessions", "appears here within a second or two"),
         ("/ui/lessons", "or write it here"),
         ("/ui/privacy", "Nothing was sent to a model"),
@@ -373,7 +378,10 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
     let id = page
         .turn(&[Message::user("What is rain, in short?")], "Water.")
         .await;
-    let verdict = Verdict::new(Score::Good, JudgedBy::Rules);
+    let verdict = Verdict {
+        hint: Some("That was <b>too</b> long.".to_owned()),
+        ..Verdict::new(Score::Bad, JudgedBy::Rules)
+    };
     page.log().await.judge(id, verdict).await.unwrap();
     let step = NewStep {
         agent: agent(),
@@ -396,7 +404,8 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
         adapter: "main-0badcafe-000001".to_owned(),
         checkpoint: "main-0badcafe-000001".to_owned(),
         why: why.to_owned(),
-        gate: json!({"tests": [test("fluency", true, "fluency 1.00"), test("relevance", false, why)], "seconds": 2.0}),
+        gate: json!({"tests": [test("fluency", true, "fluency 1.00"), test("relevance", false, why)], "seconds": 2.0,
+            "pair": {"question": "What is snow?", "before": "It is ice, and more.", "after": "Ice."}}),
         at_ms: now_ms(),
         n_judged: 1,
     };
@@ -413,6 +422,9 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
         "Gate: 2 tests, 1 failed",
         "fluency 1.00",
         "at least 0.50",
+        "“That was &lt;b&gt;too&lt;/b&gt; long.”",
+        "What is snow?",
+        "It is ice, and more.",
         &format!("/ui/turns/{id}"),
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
@@ -453,5 +465,5 @@ async fn of_many_agents_the_views_list_some_and_say_how_many_there_are() {
         );
     }
     let one = page.seen("/ui/lessons?agent=agent-55").await;
-    assert!(one.contains("What agent-55 has learned"), "{one}");
+    assert!(one.contains("Notes of agent-55’s own"), "{one}");
 }

@@ -5,7 +5,6 @@ pub(crate) mod cost;
 pub(crate) mod curves;
 pub(crate) mod health;
 pub(crate) mod lessons;
-pub(crate) mod preview;
 pub(crate) mod privacy;
 pub(crate) mod sessions;
 pub(crate) mod skill;

@@ -68,6 +68,7 @@ pub(crate) use self::{
     lessons::{library, memory},
     meter::{estimate_day, prices},
     trainer::checkpoint_dir,
+    upstreams::model_prices,
 };
 
 const BACKGROUND_GRACE: Duration = Duration::from_secs(20);
@@ -189,6 +190,7 @@ impl ServingProcess {
                 changed_settings,
                 dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
                 logins,
+                prices: model_prices(config, policy),
                 ending: process.clone(),
             },
             log,

@@ -17,9 +17,10 @@ mod detail;
 
 pub use self::detail::{
     AdapterDetail, AdapterView, BatchView, DataSetView, MadeView, ManifestView, MeanView,
-    NumbersView, ReplayView, ShapeView,
+    NumbersView, ReplayView, ShapeView, StepDetail,
 };
 
+use self::detail::parts;
 pub(crate) use self::detail::{add_outcomes, details, on_disk};
 
 /// Which adapter is to serve.
@@ -103,30 +104,16 @@ async fn has_passed(log: &TurnLog, adapter: &str) -> anyhow::Result<()> {
     let Some(step) = step(log, adapter).await? else {
         return Ok(());
     };
-    match &step.outcome {
-        Some(StepOutcome::Trained { .. }) => Ok(()),
-        Some(StepOutcome::Declined { why, .. }) => bail!(
-            "{adapter} was declined by the gate: {why}; it serves only with gate.enabled: false"
-        ),
-        Some(StepOutcome::Released { why }) => {
-            bail!("{adapter} is of a step that was not made, and was not tested: {why}")
+    match detail::unfit(&step) {
+        None => Ok(()),
+        Some(why) => {
+            bail!("{adapter} may not serve: {why} (only gate.enabled: false would let it)")
         }
-        None => bail!("{adapter} is being tested: it serves by itself when it passes"),
     }
 }
 
 fn trained_for(adapter: &str) -> Option<AgentId> {
     parts(adapter).map(|(agent, _, _)| agent)
-}
-
-/// Splits a name that the learner gave: AGENT-LINEAGE-N.
-fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
-    let mut parts = adapter.rsplitn(3, '-');
-    let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
-    let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
-    let agent = agent.parse().ok().filter(|_| is_number && is_lineage)?;
-    Some((agent, lineage, n.parse().ok()?))
 }
 
 /// Returns the adapter that an agent's adapter was trained from, which served before it. `None` is the base model.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::shares::Share;
 
 use crate::shares::difference;
+use crate::costs::{self, CostRow};
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 /// Shares of verdicts are told of so many turns and more.
@@ -90,6 +91,8 @@ pub(crate) struct ExistingTurns {
     pub(crate) upstreams: BTreeMap<String, UpstreamDay>,
     pub(crate) skills: BTreeMap<String, u64>,
     pub(crate) broken: Vec<TurnId>,
+    pub(crate) costs: Vec<CostRow>,
+    pub(crate) added_chars: u64,
 }
 
 /// Returns the day in UTC of a time in Unix milliseconds.
@@ -393,6 +396,8 @@ impl ExistingTurns {
 
     fn add(&mut self, turn: &TurnSummary) {
         self.n += 1;
+        self.added_chars += turn.added_chars;
+        costs::add(&mut self.costs, date_of(turn.ended_ms), turn);
         self.sessions.insert(turn.id.session);
         self.n_hinted += u64::from(turn.is_hinted);
         let upstream = self.upstreams.entry(turn.upstream.clone()).or_default();

@@ -28,6 +28,7 @@ use crate::{
     browser_logins::BrowserLogins,
     cloud_spend::Meter,
     compare::Comparer,
+    costs::ModelPrices,
     forgetting::KeptLessons,
     home::{Home, HomeLock},
     policy_context::PolicyContext,
@@ -74,6 +75,8 @@ pub struct RunRoom {
     pub dropped_lines: Arc<dyn Fn() -> usize + Send + Sync>,
     /// The browsers that may see the page.
     pub logins: Arc<BrowserLogins>,
+    /// What models cost.
+    pub prices: ModelPrices,
     /// Cancelled when the process is to end.
     pub ending: CancellationToken,
 }
@@ -151,6 +154,7 @@ pub struct FileSettings {
     pub is_gated: bool,
     /// The folder with the figures of training steps.
     pub step_figures: PathBuf,
+    pub prices: ModelPrices,
 }
 
 /// A learner of which no task runs: it does what it is asked, and nothing by itself.
@@ -353,6 +357,17 @@ impl Instance {
         match &self.parts {
             InstanceParts::Process(rooms) => Ok(rooms.learning.step_figures.clone()),
             InstanceParts::Files(files) => Ok(files.opener.settings()?.step_figures),
+        }
+    }
+
+    /// What models cost.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn prices(&self) -> anyhow::Result<ModelPrices> {
+        match &self.parts {
+            InstanceParts::Process(rooms) => Ok(rooms.run.prices.clone()),
+            InstanceParts::Files(files) => Ok(files.opener.settings()?.prices),
         }
     }
 

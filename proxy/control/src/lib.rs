@@ -10,6 +10,7 @@ pub mod caller;
 pub mod client;
 pub mod cloud_spend;
 pub mod compare;
+pub mod costs;
 pub mod curves;
 mod export;
 pub mod figures;

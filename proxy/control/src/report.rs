@@ -14,6 +14,7 @@ mod markdown;
 mod tests;
 
 use crate::{
+    costs::{CostRow, ModelPrices},
     figures::{
         ChatTokens, CountedDays, ExistingTurns, Period, PrefixReport, UpstreamDay, Verdicts,
         chat_tokens, n_turns, verdicts,
@@ -58,6 +59,12 @@ pub struct PeriodReport {
     pub waiting: WaitingReviews,
     /// One row for each day.
     pub days: Vec<DayRow>,
+    /// What the turns that still exist cost.
+    #[serde(default)]
+    pub costs: Vec<CostRow>,
+    /// The characters that lessons added to their prompts.
+    #[serde(default)]
+    pub added_chars: u64,
 }
 
 /// A training step, and the outcome of its adapter.
@@ -116,11 +123,13 @@ pub fn report<'a>(
     log: &'a TurnLog,
     library: &'a Library,
     period: Period,
+    prices: ModelPrices,
 ) -> BoxFuture<'a, anyhow::Result<PeriodReport>> {
     Box::pin(async move {
         // The counts are read before the turns, so that a new turn is not taken for a deleted one.
         let counted = CountedDays::read(log, period, None).await?;
-        let existing = ExistingTurns::read(log, period).await?;
+        let mut existing = ExistingTurns::read(log, period).await?;
+        prices.set_costs(&mut existing.costs);
         let (by_day, counts) = (counted.by_day(), counted.sum());
         let (mut heard, proposals) = journals(library).await?;
         let waiting = WaitingReviews::new(&heard, &proposals);
@@ -162,6 +171,8 @@ pub fn report<'a>(
                 .days()
                 .map(|day| DayRow::new(day, by_day.get(&day).copied().unwrap_or_default()))
                 .collect(),
+            costs: existing.costs,
+            added_chars: existing.added_chars,
         })
     })
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     caller::{ControlCaller, by_line},
     client::{ControlClient, ControlError},
+    costs::ModelPrices,
     forgetting::Forget,
     home::{Home, RunFile},
     instance::{FileSettings, IdleLearner, Instance, LogOpening, OpenParts},
@@ -44,6 +45,7 @@ impl OpenParts for DefaultFiles {
             checkpoints: self.0.trainer(),
             is_gated: true,
             step_figures: self.0.learning(),
+            prices: ModelPrices::default(),
         })
     }
 

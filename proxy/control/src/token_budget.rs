@@ -184,6 +184,7 @@ mod tests {
         let config = BudgetConfig {
             share: 0.05,
             tokens_per_day,
+            ..BudgetConfig::default()
         };
         let file = folder.path().join("spend.json");
         Arc::new(TokenBudget::open(config, file, log.clone()))

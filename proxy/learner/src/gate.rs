@@ -41,5 +41,5 @@ pub(crate) use self::{
 };
 pub use self::{
     evaluator::{KnowledgeNumbers, ReplyNumbers},
-    report::{GateReport, GateTest},
+    report::{GateReport, GateTest, ReplyPair},
 };

@@ -63,7 +63,7 @@ pub use crate::{
     evolver::{Evolver, MayStart},
     external_teacher::ExternalTeacher,
     feedback::{About, Feedback, FeedbackError, Rated},
-    gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers},
+    gate::{GateReport, GateTest, KnowledgeNumbers, ReplyNumbers, ReplyPair},
     held_out_rollouts::WantedRollouts,
     host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},

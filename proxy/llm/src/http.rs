@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
+use crate::prices::ModelPrice;
+
 const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(90);
 const BRIEF_IDLE: Duration = Duration::from_secs(3);
@@ -96,6 +98,11 @@ pub struct BudgetConfig {
     /// The least token budget of a day.
     #[default(50_000)]
     pub tokens_per_day: u64,
+    /// Prices of models, before the list prices that MetaClaw knows: each "MODEL IN OUT CACHED", in US dollars for a
+    /// million tokens, as in "my-model 3 15 0.30". A * at the end of MODEL stands for any rest, and CACHED may be
+    /// left out. Other models on this machine cost nothing.
+    #[schemars(with = "Vec<String>")]
+    pub prices: Vec<ModelPrice>,
 }
 
 /// Tokens used this day (UTC), and whether any are left. It has no clock of its own.
@@ -281,6 +288,7 @@ mod tests {
         let mut budget = budget(BudgetConfig {
             share: -3.0,
             tokens_per_day: 0,
+            ..BudgetConfig::default()
         });
         budget.chat_is(NOW, 1_000);
         assert!(!budget.allows(NOW));

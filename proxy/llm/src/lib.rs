@@ -9,6 +9,7 @@ mod client;
 mod config;
 mod http;
 mod post;
+mod prices;
 
 pub use crate::{
     azure::is_azure,
@@ -19,4 +20,5 @@ pub use crate::{
         loopback_client, tls_config,
     },
     post::{PostClient, PostError},
+    prices::{ModelPrice, NotAPrice, dollars, list_prices, list_prices_as_of, price_of},
 };

@@ -84,6 +84,9 @@ pub struct TurnSummary {
     pub usage: Option<Usage>,
     /// The names of the skills in its prompt.
     pub skills: Vec<String>,
+    /// The characters that lessons added to its prompt.
+    #[serde(default)]
+    pub added_chars: u64,
     /// Why its prompt broke with an earlier one of its session, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<BreakCause>,
@@ -106,6 +109,22 @@ impl TurnLog {
     pub fn list(&self, filter: TurnFilter) -> LogFuture<'_, Vec<TurnSummary>> {
         self.read(move |store| list(store, &filter))
     }
+
+    /// Returns what would have been better, by the valid verdicts on these turns: each text once. Turns that are
+    /// deleted have none.
+    pub fn hints(&self, turns: Vec<TurnId>) -> LogFuture<'_, Vec<String>> {
+        self.read(move |store| hints(store, &turns))
+    }
+}
+
+fn hints(store: &Store, turns: &[TurnId]) -> TxnResult<Vec<String>> {
+    let mut hints = Vec::new();
+    for id in turns {
+        let verdict = values::readable(verdicts::all(store, *id))?.and_then(|mut all| all.pop());
+        let hint = verdict.and_then(|verdict| verdict.hint);
+        hints.extend(hint.filter(|hint| !hints.contains(hint)));
+    }
+    Ok(hints)
 }
 
 fn list(store: &Store, filter: &TurnFilter) -> TxnResult<Vec<TurnSummary>> {
@@ -208,6 +227,7 @@ pub(crate) fn listed(
         end: meta.end,
         started_ms: meta.started_ms,
         ended_ms: meta.ended_ms,
+        added_chars: served.added_chars(),
         upstream: served.upstream,
         model: served.model,
         adapter: served.adapter,

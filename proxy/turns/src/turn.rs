@@ -282,6 +282,17 @@ pub enum StateKind {
     HeldOut,
 }
 
+// === impl Served ===
+
+impl Served {
+    /// Returns the number of characters that lessons added to the prompt.
+    pub fn added_chars(&self) -> u64 {
+        let lines = self.system_block.iter().chain(&self.user_line);
+        let added = lines.chain(self.sender_lines.values());
+        added.map(|text| text.chars().count() as u64).sum()
+    }
+}
+
 // === impl TurnMeta ===
 
 impl TurnMeta {

@@ -8,7 +8,8 @@ async fn why_did_it_say_that_takes_three_clicks() {
     let Some(mut world) = PageWorld::signed_in().await else {
         return;
     };
-    world.browser.follow("Why did it say that?").await;
+    world.browser.follow("Conversations").await;
+    world.browser.follow("Single replies, newest first").await;
     world
         .browser
         .follow("Is the certificate of the shop still valid?")
@@ -38,9 +39,9 @@ async fn take_it_back_takes_two_clicks() {
         return;
     };
     let wish = world.wish(WISH).await;
-    world.browser.follow("Take it back").await;
+    world.browser.follow("Lessons").await;
     world.browser.push(&format!("Undo: {wish}")).await;
-    world.browser.wait_for("taken back").await;
+    world.browser.wait_for("undone").await;
     world.end().await;
 }
 
@@ -50,7 +51,7 @@ async fn what_did_this_cost_takes_one_click() {
     let Some(mut world) = PageWorld::signed_in().await else {
         return;
     };
-    world.browser.follow("What did this cost?").await;
+    world.browser.follow("Cost").await;
     world.browser.wait_at("/ui/cost").await;
     world.browser.wait_for("tokens").await;
     world.end().await;
@@ -62,7 +63,7 @@ async fn what_left_takes_one_click() {
     let Some(mut world) = PageWorld::signed_in().await else {
         return;
     };
-    world.browser.follow("What left?").await;
+    world.browser.follow("Privacy").await;
     world.browser.wait_at("/ui/privacy").await;
     // The upstream of this home, to which the chats went.
     world.browser.wait_for("scripted").await;

@@ -11,8 +11,9 @@ use metaclaw_control::{
     status::{LogStatus, ProcessStatus, TrainerStatus},
 };
 
+use super::today::base_url;
 use crate::{
-    elements::{ago, clock, count, distance, live, number},
+    elements::{ago, clock, distance, live, number},
     failure::PageFailure,
     layout::{Frame, Section},
     state::PageState,
@@ -30,7 +31,6 @@ pub(crate) async fn show(
         (live("problems", &problems(&status)))
         (live("process", &process(&status, now_ms)))
         (live("upstreams", &upstreams(&status, now_ms)))
-        (live("way", &way(&status)))
         (live("window", &window(schedule.as_ref(), now_ms)))
         section {
             h2 { "This browser" }
@@ -126,7 +126,7 @@ fn fails(it: &UpstreamAnswers) -> bool {
 }
 
 fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
-    let about = &status.about;
+    let (about, base) = (&status.about, base_url(status.proxy));
     html! {
         section aria-labelledby="process-title" {
             h2 #process-title { "The process" }
@@ -134,7 +134,7 @@ fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
                 div { dt { "Serves" } dd { (about.serves) } }
                 div { dt { "Learns" } dd { (about.learns) } }
                 div { dt { "Mode" } dd { (about.mode) } }
-                div { dt { "Agents talk to it at" } dd { code { (status.proxy) } } }
+                div { dt { "Base URL" } dd { code { (base) "/v1" } " for clients of OpenAI’s API, " code { (base) } " for Anthropic’s" } }
                 div { dt { "Running for" } dd { (distance(now_ms.saturating_sub(status.since_ms))) ", version " (status.version) ", process " (status.pid) } }
                 @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer_state(trainer)) } } }
                 div { dt { "Requests" } dd { (number(status.counts.requests)) " came in, " (number(status.counts.refused)) " were refused, "
@@ -161,7 +161,7 @@ fn trainer_state(trainer: &TrainerStatus) -> String {
 fn upstreams(status: &ProcessStatus, now_ms: u64) -> Markup {
     html! {
         section aria-labelledby="upstreams-title" {
-            h2 #upstreams-title { "Who was asked" }
+            h2 #upstreams-title { "Requests since the start" }
             @if status.upstreams.is_empty() { p.soft { "No upstream was asked since the start." } } @else {
                 div.scroll { table {
                     thead { tr { th { "Upstream" } th.number { "Answered" } th.number { "Failed" } th { "The last failure" } } }
@@ -172,28 +172,6 @@ fn upstreams(status: &ProcessStatus, now_ms: u64) -> Markup {
                         td { @if let Some(at_ms) = it.last_failed_ms { (it.last_failure.as_deref().unwrap_or("?")) ", " (ago(at_ms, now_ms)) } }
                     } } }
                 } }
-            }
-        }
-    }
-}
-
-fn way(status: &ProcessStatus) -> Markup {
-    let funnel = &status.funnel;
-    let stages = [
-        ("kept", funnel.turns),
-        ("with the owner", funnel.main),
-        ("complete", funnel.complete),
-        ("judged", funnel.judged),
-        ("trained on", funnel.trained),
-    ];
-    html! {
-        section aria-labelledby="way-title" {
-            h2 #way-title { "How far turns came" }
-            dl.facts {
-                @for (name, n) in stages { div { dt { (name) } dd { (number(n)) } } }
-                @if funnel.rollouts > 0 { div { dt { "of rollouts" } dd { (number(funnel.rollouts)) } } }
-                @for (why, n) in &funnel.spent { div { dt { "not used" } dd { (number(*n)) ": " (why) } } }
-                @if funnel.forgotten > 0 { div { dt { "forgotten" } dd { (count(funnel.forgotten, "turn")) } } }
             }
         }
     }

@@ -91,7 +91,7 @@ pub(crate) fn agent_tabs(address: &str, agents: &[AgentId], current: &AgentId) -
 impl LessonsPage<'_> {
     fn body(&self) -> Markup {
         html! {
-            (live("waiting", &self.waiting()))
+            (live("waiting", &waiting(&self.wishes.lessons, self.proposals, self.here, self.now_ms)))
             section aria-labelledby="in-force" {
                 h2 #in-force { "Wishes in force" }
                 (live("wishes", &self.in_force()))
@@ -102,31 +102,12 @@ impl LessonsPage<'_> {
                 (live("skills", &self.skills()))
             }
             section aria-labelledby="own" {
-                h2 #own { "What " (self.agent) " has learned by itself" }
+                h2 #own { "Notes of " (self.agent) "’s own" }
                 (live("own-lessons", &self.own()))
             }
             section aria-labelledby="all" {
                 h2 #all { "Everything that was heard" }
                 (live("journal", &self.journal()))
-            }
-        }
-    }
-
-    fn waiting(&self) -> Markup {
-        let lessons = self.wishes.lessons.iter();
-        let lessons: Vec<&Lesson> = lessons
-            .filter(|it| matches!(it.state, LessonState::Review { .. }))
-            .collect();
-        let skills: Vec<&Proposal> = self.proposals.iter().filter(|it| it.is_waiting()).collect();
-        html! {
-            @if !lessons.is_empty() || !skills.is_empty() {
-                section aria-labelledby="waits" {
-                    h2 #waits { "Waits for you" }
-                    ul.cards {
-                        @for it in lessons { (waiting_lesson(it, self.here, self.now_ms)) }
-                        @for it in skills { (waiting_skill(it, self.here, self.now_ms)) }
-                    }
-                }
             }
         }
     }
@@ -187,7 +168,7 @@ impl LessonsPage<'_> {
                     (undo(lesson, self.here))
                 } @else {
                     (ActionForm {
-                        action: "wish", fields: &fields, label: "Take it out", about: wish, back: self.here,
+                        action: "wish", fields: &fields, label: "Undo", about: wish, back: self.here,
                         kind: ButtonKind::Plain,
                     })
                 }
@@ -236,7 +217,7 @@ impl LessonsPage<'_> {
             }
             @if !unused.is_empty() {
                 details #unused {
-                    summary { (unused.len()) " that were in no prompt yet" }
+                    summary { (unused.len()) " not used yet" }
                     ul { @for skill in unused { li { (self.skill_link(&skill.name)) " " span.soft { (skill.description) } } } }
                 }
             }
@@ -257,7 +238,7 @@ impl LessonsPage<'_> {
         html! {
             @if !settled.is_empty() {
                 details #settled {
-                    summary { (settled.len()) " that were proposed and decided on" }
+                    summary { (settled.len()) " that you or a trial decided on" }
                     ul.lessons {
                         @for it in settled.iter().rev() {
                             li.lesson { div {
@@ -308,7 +289,7 @@ fn decided(state: ProposalState) -> &'static str {
         ProposalState::Waiting => "waits for you",
         ProposalState::Accepted => "accepted",
         ProposalState::Rejected => "rejected",
-        ProposalState::Reverted => "taken back",
+        ProposalState::Reverted => "undone",
         ProposalState::AgedOut => "aged out",
         ProposalState::Declined => "declined by its trial",
         ProposalState::Forgotten => "forgotten",
@@ -335,8 +316,8 @@ pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
 fn source(lesson: &Lesson, now_ms: u64) -> Markup {
     html! {
         @match lesson.origin.turn {
-            Some(turn) => { a href={ "/ui/turns/" (turn) } { "said" } " " }
-            None => { "written " }
+            Some(turn) => { a href={ "/ui/turns/" (turn) } { "source" } ", " }
+            None => { "written by you, " }
         }
         (ago(lesson.origin.at_ms, now_ms))
     }
@@ -355,7 +336,30 @@ fn undo(lesson: &Lesson, here: &str) -> Markup {
     html! { (form) }
 }
 
-pub(crate) fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
+/// What waits for a decision; nothing where nothing does.
+pub(crate) fn waiting(
+    lessons: &[Lesson],
+    proposals: &[Proposal],
+    here: &str,
+    now_ms: u64,
+) -> Markup {
+    let is_waiting = |it: &&Lesson| matches!(it.state, LessonState::Review { .. });
+    let lessons: Vec<&Lesson> = lessons.iter().filter(is_waiting).collect();
+    let skills: Vec<&Proposal> = proposals.iter().filter(|it| it.is_waiting()).collect();
+    html! {
+        @if !lessons.is_empty() || !skills.is_empty() {
+            section aria-labelledby="waits" {
+                h2 #waits { "Waits for you" }
+                ul.cards {
+                    @for it in lessons { (waiting_lesson(it, here, now_ms)) }
+                    @for it in skills { (waiting_skill(it, here, now_ms)) }
+                }
+            }
+        }
+    }
+}
+
+fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let LessonState::Review { why } = &lesson.state else {
         return html! {};
     };
@@ -386,7 +390,7 @@ pub(crate) fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup
     }
 }
 
-pub(crate) fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
+fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
     let n = proposal.n.to_string();
     let (accept, reject) = (
         [("what", "accept"), ("which", n.as_str())],

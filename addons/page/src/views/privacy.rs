@@ -62,7 +62,7 @@ pub(crate) async fn show(
     let agents = state.agents().await?;
     let status = state.ask(GetStatus).await.ok();
     let body = html! {
-        h1 { "What left?" }
+        h1 { "Sent to others" }
         (live("leaves", &leaves(status.as_ref())))
         (live("sent", &sent(&report, status.as_ref())))
         (live("requests", &requests(&turns)))
@@ -70,7 +70,7 @@ pub(crate) async fn show(
         @if agents.n_more > 0 { p.soft { (agents.n_more) " more agents with fewer turns are not listed: " code { "metaclaw off --agent NAME" } } }
         (forget(&frame.here))
     };
-    Ok(frame.page("What left?", Section::Privacy, &body))
+    Ok(frame.page("Sent to others", Section::Privacy, &body))
 }
 
 fn leaves(status: Option<&ProcessStatus>) -> Markup {
@@ -79,7 +79,7 @@ fn leaves(status: Option<&ProcessStatus>) -> Markup {
     };
     let counts = &status.counts;
     html! {
-        p.lead { "By your settings, texts go here and nowhere else:" }
+        p.lead { "By your settings, texts go to these places only:" }
         dl.facts { @for it in places(&status.about.leaves) { div { dt { (it.what) } dd { (it.place) } } } }
         @if counts.relayed_only + counts.off_record > 0 {
             p.soft { "Since the start, " (count(counts.relayed_only, "chat")) " were only relayed and "
@@ -136,7 +136,7 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
             @if report.upstreams.is_empty() && report.learning == 0 {
                 (empty("Nothing was sent to a model.", &html! { "Each chat appears here with the upstream that answered it." }))
             } @else {
-                div.scroll { table {
+                div.scroll { table.dense {
                     thead { tr { th { "To" } th.number { "Turns" } th { "Failed" } } }
                     tbody { @for (name, day) in &report.upstreams { tr {
                         td { (name) @if is_here && name == POLICY_UPSTREAM { " (on this machine)" } }
@@ -155,11 +155,11 @@ fn requests(turns: &[TurnSummary]) -> Markup {
     let now_ms = now_ms();
     html! {
         section aria-labelledby="requests-title" {
-            h2 #requests-title { "The last chats" }
+            h2 #requests-title { "Last chats" }
             p.soft { "Requests of learning (to judge, to hear wishes, to write skills) are not listed one by one. "
                 "Their receiver and their tokens are above." }
             @if turns.is_empty() { p.soft { "None was kept." } } @else {
-                div.scroll { table {
+                div.scroll { table.dense {
                     thead { tr { th { "When" } th { "To" } th { "Model" } th { "What was asked" } th.number { "Tokens in" } } }
                     tbody { @for turn in turns { tr {
                         td { (ago(turn.ended_ms, now_ms)) }
@@ -180,17 +180,17 @@ fn switches(status: Option<&ProcessStatus>, agents: &[AgentId], here: &str) -> M
     let everyone = if is_off {
         ("false", "Learn again")
     } else {
-        ("true", "Relay only")
+        ("true", "Pause learning")
     };
     html! {
         section aria-labelledby="switch" {
-            h2 #switch { "Hold it back" }
-            p { "Relay only: requests and replies pass through unchanged. Nothing is put in, kept, judged or learned." }
+            h2 #switch { "Pause learning" }
+            p { "While learning is paused, requests and replies pass through unchanged. Nothing is added to prompts, kept, judged or learned." }
             @if let Some(told) = off.and_then(off_text) { p.notice { (without_command(&told)) } }
             div.actions {
                 (ActionForm {
                     action: "switch", fields: &[("off", everyone.0)], label: everyone.1, about: "every agent", back: here,
-                    kind: ButtonKind::Main,
+                    kind: if is_off { ButtonKind::Main } else { ButtonKind::Plain },
                 })
             }
             @if agents.len() > 1 && !is_off {
@@ -201,7 +201,7 @@ fn switches(status: Option<&ProcessStatus>, agents: &[AgentId], here: &str) -> M
                         (ActionForm {
                             action: "switch",
                             fields: &[("off", if is_off { "false" } else { "true" }), ("agent", agent.as_str())],
-                            label: if is_off { "Learn again" } else { "Relay only" }, about: agent.as_str(), back: here,
+                            label: if is_off { "Learn again" } else { "Pause learning" }, about: agent.as_str(), back: here,
                             kind: ButtonKind::Plain,
                         })
                         span { (agent) }

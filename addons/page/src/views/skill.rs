@@ -58,7 +58,7 @@ fn origin(written: Option<&Proposal>, agent: &AgentId) -> Markup {
         (ActionForm {
             action: "skill",
             fields: &[("what", "revert"), ("agent", agent.as_str()), ("name", proposal.name.as_str())],
-            label: "Take it back", about: proposal.name.as_str(), back: "/ui/lessons", kind: ButtonKind::Plain,
+            label: "Undo", about: proposal.name.as_str(), back: "/ui/lessons", kind: ButtonKind::Plain,
         })
     }
 }

@@ -1,11 +1,13 @@
-//! The first view: what waits for a decision, and what happened last.
+//! The first view: how to set it up while nothing was said yet; then what waits for a decision, and what happened last.
+
+use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
-use metaclaw_control::replies::TurnSummary;
-use metaclaw_control::replies::{Lesson, LessonState, Proposal};
+use metaclaw_control::replies::{Lesson, LessonState, Proposal, TurnSummary};
 use metaclaw_control::{
+    figures::Share,
     operations::{
         lessons::{GetJournal, ListProposals},
         process::GetStatus,
@@ -15,15 +17,20 @@ use metaclaw_control::{
     status::ProcessStatus,
 };
 
-use super::lessons::{lesson_row, waiting_lesson, waiting_skill};
+use super::{
+    lessons::{lesson_row, waiting},
+    sessions::address,
+};
 use crate::{
-    elements::{ActionForm, ButtonKind, count, empty, live, number, turn_row, without_command},
+    elements::{ActionForm, ButtonKind, ago, empty, live, number, without_command},
     failure::PageFailure,
     layout::{Frame, Section},
     state::PageState,
 };
 
 const SHOWN: usize = 6;
+/// Turns in which the last conversations are looked for.
+const LOOKED_AT: usize = 60;
 
 struct TodayView<'a> {
     status: Option<&'a ProcessStatus>,
@@ -39,7 +46,7 @@ pub(crate) async fn show(
     frame: Frame,
 ) -> Result<Markup, PageFailure> {
     let turns = TurnsQuery {
-        limit: SHOWN,
+        limit: LOOKED_AT,
         ..TurnsQuery::default()
     };
     let (lessons, proposals) = (
@@ -57,30 +64,69 @@ pub(crate) async fn show(
         here: &frame.here,
         now_ms: now_ms(),
     };
-    Ok(frame.page("Today", Section::Today, &view.body()))
+    let is_new = turns.is_empty() && lessons.is_empty();
+    let body = html! {
+        h1 { @if is_new { "Connect your agent" } @else { "Today" } }
+        (live("standing", &view.standing()))
+        @if is_new { (view.set_up()) } @else { (view.news()) }
+    };
+    Ok(frame.page("Today", Section::Today, &body))
+}
+
+/// The base URL for Anthropic's clients. Those of OpenAI's API need `/v1` behind it.
+pub(crate) fn base_url(proxy: SocketAddr) -> String {
+    // Clients of this machine cannot ask an address that means all of them.
+    let host = match proxy.ip() {
+        all if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        one => one,
+    };
+    format!("http://{}", SocketAddr::new(host, proxy.port()))
 }
 
 // === impl TodayView ===
 
 impl TodayView<'_> {
-    fn body(&self) -> Markup {
+    fn set_up(&self) -> Markup {
         html! {
-            h1 { "Today" }
-            (live("standing", &self.standing()))
-            (questions())
-            div.columns {
-                div {
-                    (live("waiting", &self.waiting()))
-                    section aria-labelledby="last-lessons" {
-                        h2 #last-lessons { "Last lessons" }
-                        (live("lessons", &self.lessons()))
+            ol.set-up {
+                li {
+                    h2 { "Connect it" }
+                    // Agents that were found, each with a button, come here: `super::agents::list(.., self.here)`.
+                    p { "In a terminal, this lists the agents of this machine. With an agent’s name behind it, it connects that one. "
+                        "The agent keeps its model and its login." }
+                    (copied("metaclaw wire"))
+                    @if let Some(status) = self.status {
+                        @let base = base_url(status.proxy);
+                        p { "Any other client needs one setting, its base URL. For clients of OpenAI’s API:" }
+                        (copied(&format!("{base}/v1")))
+                        p { "For clients of Anthropic’s API:" }
+                        (copied(&base))
                     }
                 }
-                section aria-labelledby="last-turns" {
-                    h2 #last-turns { "Last replies" }
-                    (live("turns", &self.turns()))
+                li {
+                    h2 { "Say one sentence to it" }
+                    (copied("From now on, please answer in one or two sentences."))
+                    p.soft { "The conversation and the wish appear here within two seconds. If nothing comes, "
+                        a href="/ui/health" { "Health" } " says why." }
                 }
             }
+        }
+    }
+
+    fn news(&self) -> Markup {
+        html! {
+            (live("waiting", &waiting(self.lessons, self.proposals, self.here, self.now_ms)))
+            div.columns {
+                section aria-labelledby="last-lessons" {
+                    h2 #last-lessons { "Last lessons" }
+                    (live("lessons", &self.lessons()))
+                }
+                section aria-labelledby="last-talks" {
+                    h2 #last-talks { "Last conversations" }
+                    (live("talks", &self.talks()))
+                }
+            }
+            details #set-up { summary { "Connect another agent" } (self.set_up()) }
         }
     }
 
@@ -88,12 +134,17 @@ impl TodayView<'_> {
         let Some(status) = self.status else {
             return html! { p.notice { "MetaClaw does not say how it is. " a href="/ui/health" { "Health" } } };
         };
+        let spent = &status.spend.spent;
+        let learning = Share {
+            n: spent.learning,
+            of: spent.chat + spent.learning,
+        };
         html! {
-            p.lead { "Who answers: " (status.about.serves) }
-            p.soft {
-                (count(status.funnel.turns, "turn")) " kept, " (number(status.funnel.judged)) " judged. "
-                "Today " (number(status.spend.spent.chat)) " tokens of chat and "
-                (number(status.spend.spent.learning)) " of learning."
+            p { "Who answers: " (status.about.serves) ". "
+                @if let Some(percent) = learning.percent() {
+                    "Learning used " (percent) " % of today’s tokens (" (number(learning.n)) " of " (number(learning.of)) "). "
+                    a href="/ui/cost" { "Cost" }
+                }
                 @if let Some(line) = status.verdicts.line() { " " (line) "." }
             }
             @if let Some(told) = off_text(&status.off) {
@@ -108,34 +159,28 @@ impl TodayView<'_> {
         }
     }
 
-    fn waiting(&self) -> Markup {
-        let lessons = self.lessons.iter();
-        let lessons: Vec<&Lesson> = lessons
-            .filter(|it| matches!(it.state, LessonState::Review { .. }))
-            .collect();
-        let skills: Vec<&Proposal> = self.proposals.iter().filter(|it| it.is_waiting()).collect();
-        html! {
-            section aria-labelledby="waits" {
-                h2 #waits { "Waits for you" }
-                @if lessons.is_empty() && skills.is_empty() {
-                    p.soft { "Nothing waits for your decision." }
-                }
-                ul.cards {
-                    @for it in &lessons { (waiting_lesson(it, self.here, self.now_ms)) }
-                    @for it in &skills { (waiting_skill(it, self.here, self.now_ms)) }
-                }
+    /// The last conversations, each by its newest turn.
+    fn talks(&self) -> Markup {
+        let mut newest: Vec<&TurnSummary> = Vec::new();
+        for turn in self.turns {
+            let is_same = |it: &&TurnSummary| it.agent == turn.agent && it.session == turn.session;
+            if !newest.iter().any(is_same) {
+                newest.push(turn);
             }
         }
-    }
-
-    fn turns(&self) -> Markup {
-        if self.turns.is_empty() {
-            let next = html! { "Say something to your agent. If nothing comes, "
-            a href="/ui/health" { "Health" } " says why." };
-            return empty("No turn was kept yet.", &next);
+        if newest.is_empty() {
+            let next = html! { "If nothing comes although you talked to your agent, " a href="/ui/health" { "Health" } " says why." };
+            return empty("No conversation was kept yet.", &next);
         }
         html! {
-            ol.turns { @for turn in self.turns { (turn_row(turn, self.now_ms)) } }
+            ol.turns { @for turn in newest.iter().take(SHOWN) {
+                li.turn {
+                    a href=(address(&turn.agent, &turn.session)) {
+                        span.asked { (turn.asked.as_deref().unwrap_or("(nothing that the owner typed)")) }
+                    }
+                    p.facts { (turn.agent) " · " (turn.model) " · " (ago(turn.ended_ms, self.now_ms)) }
+                }
+            } }
             p { a href="/ui/sessions" { "All conversations" } }
         }
     }
@@ -160,13 +205,23 @@ impl TodayView<'_> {
     }
 }
 
-fn questions() -> Markup {
-    html! {
-        nav.questions aria-label="Questions" {
-            a href="/ui/turns" { strong { "Why did it say that?" } span { "Replies, verdicts, and what was in the prompt" } }
-            a href="/ui/lessons" { strong { "Take it back" } span { "Lessons in force, each with its undo" } }
-            a href="/ui/cost" { strong { "What did this cost?" } span { "Tokens of chat and of learning, by day" } }
-            a href="/ui/privacy" { strong { "What left?" } span { "Who was sent what, and what stayed here" } }
+/// A line to copy; the script serves the button.
+fn copied(text: &str) -> Markup {
+    html! { div.code.line { button.copy type="button" aria-label={ "Copy: " (text) } { "Copy" } pre { (text) } } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_get_whole_addresses() {
+        for (listens, base) in [
+            ("127.0.0.1:30000", "http://127.0.0.1:30000"),
+            ("0.0.0.0:30000", "http://127.0.0.1:30000"),
+            ("[::1]:8080", "http://[::1]:8080"),
+        ] {
+            assert_eq!(base_url(listens.parse().unwrap()), base);
         }
     }
 }

@@ -273,6 +273,7 @@ mod tests {
         let config = BudgetConfig {
             share: 0.05,
             tokens_per_day: 0,
+            ..BudgetConfig::default()
         };
         let file = folder.path().join("spend.json");
         let budget = Arc::new(TokenBudget::open(config, file, log.clone()));

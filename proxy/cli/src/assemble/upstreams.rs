@@ -1,13 +1,17 @@
 //! Upstream settings from other places than `upstreams.*`: `llm.*`, and the environment's proxies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use metaclaw_aws::CredentialSource;
+use metaclaw_control::costs::ModelPrices;
 use metaclaw_gateway::{
     Api, EnvironmentProxies, GatewayConfig, LLM, POLICY, Provider, UpstreamConfig,
 };
-use metaclaw_settings::{Llm, address::user_folder};
+use metaclaw_settings::{
+    Config, Llm, Policy,
+    address::{is_here, user_folder},
+};
 
 use crate::environment::Environment;
 
@@ -46,6 +50,25 @@ pub(super) fn add_llm(upstreams: &mut BTreeMap<String, UpstreamConfig>, llm: &Ll
     if host == Some(ANTHROPIC) && !is_described {
         upstream.dialect = Provider::Anthropic;
         upstream.speaks = Some(vec![Api::Chat, Api::Messages]);
+    }
+}
+
+/// What models cost, and which upstreams are on this machine.
+pub(crate) fn model_prices(config: &Config, policy: &Policy) -> ModelPrices {
+    let named = config.gateway.upstreams.iter();
+    let named = named.filter_map(|(name, own)| Some((name.as_str(), own.address()?)));
+    let llm = config.llm.api_base.as_deref().map(|url| (LLM, url));
+    let here = named.chain(llm).filter(|(_, url)| is_here(url));
+    let mut here: BTreeSet<String> = here.map(|(name, _)| name.to_owned()).collect();
+    let is_policy_here = match policy {
+        Policy::Local { .. } => true,
+        Policy::Remote { url, .. } => is_here(url),
+        Policy::None | Policy::Cloud(_) => false,
+    };
+    here.extend(is_policy_here.then(|| POLICY.to_owned()));
+    ModelPrices {
+        own: config.budget.prices.clone(),
+        here,
     }
 }
 

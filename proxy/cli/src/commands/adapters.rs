@@ -120,7 +120,10 @@ async fn list(context: &Context, json: bool) -> anyhow::Result<()> {
     let row = |adapter: &AdapterView| {
         vec![
             adapter.name.clone(),
-            adapter.agents.join(", "),
+            match &adapter.unfit {
+                Some(why) => why.clone(),
+                None => adapter.agents.join(", "),
+            },
             adapter.n_leases.to_string(),
             adapter.step.map(|n| n.to_string()).unwrap_or_default(),
             adapter.created_ms.map(out::since).unwrap_or_default(),
@@ -402,6 +405,7 @@ mod show_tests {
                 step: Some(2),
                 parent: Some("main-0badcafe-000001".to_owned()),
                 created_ms: None,
+                unfit: None,
             },
             sha256: Some("55aa".to_owned()),
             manifest: Some(manifest),

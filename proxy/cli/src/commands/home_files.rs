@@ -22,10 +22,14 @@ fn config(context: &Context) -> anyhow::Result<Config> {
 impl OpenParts for Context {
     fn settings(&self) -> anyhow::Result<FileSettings> {
         let (config, home) = (config(self)?, &self.home);
+        // Without a policy model that can be used, only what its turns cost is not known.
+        let policy = Policy::from_config(&config, &self.environment.cache());
+        let policy = policy.unwrap_or(Policy::None);
         Ok(FileSettings {
             checkpoints: assemble::checkpoint_dir(&config, home),
             is_gated: config.learner.gate.enabled,
             step_figures: assemble::step_figures(&config, home),
+            prices: assemble::model_prices(&config, &policy),
             turns: config.turns,
         })
     }

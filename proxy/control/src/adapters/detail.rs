@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use metaclaw_chat::{if_there, unix_ms};
+use metaclaw_chat::{AgentId, if_there, unix_ms};
+use metaclaw_learner::GateReport;
+use metaclaw_skills::Library;
 use metaclaw_trainer_api::wire::CheckpointInfo;
-use metaclaw_turns::{LogError, StepOutcome, TurnLog};
+use metaclaw_turns::{LogError, Step, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,6 +30,9 @@ pub struct AdapterView {
     /// When it was made, in Unix milliseconds.
     #[serde(default)]
     pub created_ms: Option<u64>,
+    /// Why it may not serve: the gate declined it, or has not passed it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfit: Option<String>,
 }
 
 // === impl AdapterView ===
@@ -42,6 +47,7 @@ impl AdapterView {
             step: None,
             parent: None,
             created_ms: None,
+            unfit: None,
         }
     }
 }
@@ -62,12 +68,49 @@ pub struct AdapterDetail {
     pub outcome: Option<StepOutcome>,
 }
 
+/// A training step, and what it learned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepDetail {
+    #[serde(flatten)]
+    pub step: Step,
+    /// The wishes that its adapter does without being told, then what its turns lacked, in the owner's words where
+    /// there are some.
+    pub learned: Vec<String>,
+    /// What the gate found, if it tested the adapter.
+    pub gate: Option<GateReport>,
+}
+
 struct KnownCheckpoint<'a> {
     info: &'a CheckpointInfo,
     says: ManifestView,
 }
 
 type KnownCheckpoints<'a> = BTreeMap<&'a str, KnownCheckpoint<'a>>;
+
+// === impl StepDetail ===
+
+impl StepDetail {
+    /// `hints` are those of the verdicts on its turns.
+    pub(crate) fn new(step: Step, library: &Library, hints: Vec<String>) -> Self {
+        let report = match &step.outcome {
+            Some(StepOutcome::Trained { gate, .. }) => gate.as_ref(),
+            Some(StepOutcome::Declined { gate, .. }) => Some(gate),
+            Some(StepOutcome::Released { .. }) | None => None,
+        };
+        // A report of another version is left out.
+        let gate = report.and_then(|report| GateReport::deserialize(report).ok());
+        let done = gate.as_ref().map(|report| report.untold.as_slice());
+        let done = done.unwrap_or_default();
+        let mut wishes = library.wishes_to_teach(&step.begun.agent);
+        wishes.retain(|wish| done.contains(&wish.id()));
+        let wishes = wishes.into_iter().map(|wish| wish.text);
+        Self {
+            learned: wishes.chain(hints).collect(),
+            step,
+            gate,
+        }
+    }
+}
 
 // === impl KnownCheckpoint ===
 
@@ -130,15 +173,44 @@ pub(crate) async fn add_outcomes(
     log: &TurnLog,
     details: &mut [AdapterDetail],
 ) -> Result<(), LogError> {
-    for step in log.all_steps().await? {
-        let Some(StepOutcome::Trained { adapter, .. }) = &step.outcome else {
+    mark(details, &log.all_steps().await?);
+    Ok(())
+}
+
+fn mark(details: &mut [AdapterDetail], steps: &[Step]) {
+    for detail in details {
+        let Some((agent, lineage, n)) = parts(&detail.view.name) else {
             continue;
         };
-        if let Some(detail) = details.iter_mut().find(|one| one.view.name == *adapter) {
+        let is_its = |step: &&Step| {
+            let begun = &step.begun;
+            begun.agent == agent && begun.lineage == lineage && begun.n == n
+        };
+        if let Some(step) = steps.iter().rfind(is_its) {
             detail.outcome.clone_from(&step.outcome);
+            detail.view.unfit = unfit(step);
         }
     }
-    Ok(())
+}
+
+/// Says why the adapter of a step does not serve while the gate is on, or `None` if it may.
+pub(super) fn unfit(step: &Step) -> Option<String> {
+    match &step.outcome {
+        Some(StepOutcome::Trained { .. }) => None,
+        Some(StepOutcome::Declined { why, .. }) => Some(format!("declined by the gate: {why}")),
+        Some(StepOutcome::Released { why }) => Some(format!("not tested: {why}")),
+        None => Some("under test, and serves by itself if it passes".to_owned()),
+    }
+}
+
+/// Splits a name that the learner gave: AGENT-LINEAGE-N.
+pub(super) fn parts(adapter: &str) -> Option<(AgentId, &str, u64)> {
+    let mut parts = adapter.rsplitn(3, '-');
+    let (n, lineage, agent) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_number = n.len() >= 6 && n.bytes().all(|b| b.is_ascii_digit());
+    let is_lineage = lineage.len() == 8 && lineage.bytes().all(|b| b.is_ascii_hexdigit());
+    let agent = agent.parse().ok().filter(|_| is_number && is_lineage)?;
+    Some((agent, lineage, n.parse().ok()?))
 }
 
 /// Returns the adapters and checkpoints below a trainer's folder; only the running process knows who is served with
@@ -345,6 +417,52 @@ mod tests {
         );
         assert_eq!((&all[0].manifest, all[0].view.step), (&None, None));
         assert!(on_disk(&dir.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_adapter_that_did_not_pass_the_gate_is_marked() {
+        let name = |n: u64| format!("main-0badcafe-{n:06}");
+        let step = |n: u64, attempt: u32, outcome: Value| {
+            let step = json!({"agent": "main", "lineage": "0badcafe", "n": n, "attempt": attempt, "turns": [],
+                "max_uses": 1, "parent": null, "hash": "00", "taken_ms": 5, "outcome": outcome});
+            serde_json::from_value::<Step>(step).unwrap()
+        };
+        let trained =
+            |n: u64| json!({"came_to": "trained", "adapter": name(n), "checkpoint": name(n)});
+        let steps = [
+            step(1, 0, trained(1)),
+            step(
+                2,
+                0,
+                json!({"came_to": "declined", "adapter": name(2), "checkpoint": name(2), "gate": {},
+                "why": "tools 9.00 of 16", "at_ms": 6, "n_judged": 1}),
+            ),
+            step(3, 0, Value::Null),
+            step(4, 0, json!({"came_to": "released", "why": "no scores"})),
+            step(5, 0, json!({"came_to": "released", "why": "no scores"})),
+            step(5, 1, trained(5)),
+        ];
+        let rows = [
+            (name(1), None),
+            (name(2), Some("declined by the gate: tools 9.00 of 16")),
+            (
+                name(3),
+                Some("under test, and serves by itself if it passes"),
+            ),
+            (name(4), Some("not tested: no scores")),
+            // The last attempt counts.
+            (name(5), None),
+            // No step of the log made it.
+            ("kept-1".to_owned(), None),
+        ];
+        let views = rows
+            .iter()
+            .map(|(name, _)| AdapterView::named(name.clone()));
+        let mut all = details(views.collect(), &[]);
+        mark(&mut all, &steps);
+        for ((name, unfit), detail) in rows.iter().zip(&all) {
+            assert_eq!(detail.view.unfit.as_deref(), *unfit, "{name}");
+        }
     }
 
     #[test]

@@ -180,7 +180,8 @@ impl Operation for GetReport {
     type Reply = PeriodReport;
 
     async fn perform(self, instance: &Instance) -> Result<PeriodReport, OperationFailure> {
-        Ok(report(instance.log().await?, &instance.library()?, self.0).await?)
+        let (log, library) = (instance.log().await?, instance.library()?);
+        Ok(report(log, &library, self.0, instance.prices()?).await?)
     }
 }
 

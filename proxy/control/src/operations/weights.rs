@@ -12,13 +12,13 @@ use metaclaw_learner::{
     StepReport, TurnPreview,
 };
 use metaclaw_trainer_api::{AdapterName, TrainingBackend, wire::SampleRequest};
-use metaclaw_turns::{Step, TurnLog};
+use metaclaw_turns::TurnLog;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::events::{EventTeller, event_lines};
 use crate::{
-    adapters::{self, AdapterChoice, AdapterDetail, AdapterView},
+    adapters::{self, AdapterChoice, AdapterDetail, AdapterView, StepDetail},
     instance::{Instance, Rooms},
     operation::{Operation, OperationFailure, StreamedOperation},
     replays::ReplayAsked,
@@ -57,22 +57,25 @@ impl Operation for ListAdapters {
     type Reply = Vec<AdapterDetail>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<AdapterDetail>, OperationFailure> {
-        match instance.running() {
-            Some(rooms) => {
-                let listed = at_training_server(rooms).await;
-                listed.map_err(OperationFailure::training_server)
-            }
-            None => Ok(adapters::on_disk(&instance.checkpoints()?)?),
+        if let Some(rooms) = instance.running() {
+            let listed = at_training_server(rooms).await;
+            return listed.map_err(OperationFailure::training_server);
         }
+        let mut details = adapters::on_disk(&instance.checkpoints()?)?;
+        if let Some(log) = instance.log_if_any().await? {
+            let added = adapters::add_outcomes(log, &mut details).await;
+            added.map_err(OperationFailure::unavailable)?;
+        }
+        Ok(details)
     }
 }
 
 #[async_trait]
 impl Operation for ListSteps {
     const PATH: &'static str = "steps";
-    type Reply = Vec<Step>;
+    type Reply = Vec<StepDetail>;
 
-    async fn perform(self, instance: &Instance) -> Result<Vec<Step>, OperationFailure> {
+    async fn perform(self, instance: &Instance) -> Result<Vec<StepDetail>, OperationFailure> {
         let Some(log) = instance.log_if_any().await? else {
             return Ok(Vec::new());
         };
@@ -81,7 +84,14 @@ impl Operation for ListSteps {
         if let Some(agent) = self.0 {
             steps.retain(|step| step.begun.agent == agent);
         }
-        Ok(steps)
+        let library = instance.library()?;
+        let mut details = Vec::with_capacity(steps.len());
+        for step in steps {
+            let hints = log.hints(step.begun.turns.clone()).await;
+            let hints = hints.map_err(OperationFailure::unavailable)?;
+            details.push(StepDetail::new(step, &library, hints));
+        }
+        Ok(details)
     }
 }
 

@@ -118,7 +118,10 @@ impl World {
     }
 
     async fn report(&self, period: Period) -> PeriodReport {
-        report(&self.log, &self.library, period).await.unwrap()
+        let prices = ModelPrices::default();
+        report(&self.log, &self.library, period, prices)
+            .await
+            .unwrap()
     }
 
     /// These texts are deleted after their retention time.

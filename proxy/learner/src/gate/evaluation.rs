@@ -181,6 +181,14 @@ impl Gate {
             };
             report.untold = test.done().await?;
         }
+        if let Some(question) = asked.texts().first().filter(|_| subject.has_chats) {
+            let drawn = replies::draw_pair(&self.policy, adapter, question).await;
+            // Nothing is decided by it.
+            let drawn = drawn.inspect_err(|error| {
+                tracing::warn!(adapter, %error, "no pair of replies is kept to be shown");
+            });
+            report.pair = drawn.ok();
+        }
         report.seconds = began.elapsed().as_secs_f64();
         tracing::info!(adapter, report = ?report.tests, seconds = report.seconds, "tested");
         Ok(report)

@@ -10,7 +10,10 @@ use metaclaw_chat::count_words;
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
 
-use super::probes::{user_says, user_told};
+use super::{
+    probes::{user_says, user_told},
+    report::ReplyPair,
+};
 use crate::{
     calls::mentions_call,
     formulas::{mean, median, standard_error},
@@ -85,6 +88,28 @@ pub(super) async fn draw(
         })
     });
     try_join_all(draws).await
+}
+
+/// Draws the replies to one question without and with an adapter, for people to compare.
+pub(super) async fn draw_pair(
+    policy: &PolicyModel,
+    adapter: &str,
+    question: &str,
+) -> Result<ReplyPair, BackendError> {
+    let prompt = [policy.render(vec![user_says(question)], None).await?];
+    let said = async |adapter| {
+        let drawn = draw(policy, adapter, &prompt).await?;
+        let text = |reply: &DrawnReply| {
+            let rest = if reply.ended { "" } else { " …" };
+            format!("{}{rest}", reply.text.trim())
+        };
+        Ok::<String, BackendError>(drawn.iter().map(text).collect())
+    };
+    Ok(ReplyPair {
+        question: question.to_owned(),
+        before: said(None).await?,
+        after: said(Some(adapter)).await?,
+    })
 }
 
 /// How replies are drawn and measured, in a text that changes with it: figures of another way are not compared.

@@ -12,6 +12,17 @@ pub struct GateReport {
     /// The ids of the standing wishes that it does without being told; found where it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<String>,
+    /// What a person sees of it; none in reports of before, and where it could not be drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pair: Option<ReplyPair>,
+}
+
+/// The replies to one of the gate's questions without and with an adapter, with the same seed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplyPair {
+    pub question: String,
+    pub before: String,
+    pub after: String,
 }
 
 /// One test of one adapter.

@@ -36,6 +36,9 @@ fn other(key: &'static Key) -> Option<Value> {
         ValueKind::List(ValueForm::Calendar, _) => {
             return Some(vec!["https://calendar.example/other.ics"].into());
         }
+        ValueKind::List(ValueForm::Text, _) if key.path == "budget.prices" => {
+            return Some(vec!["other 1 2"].into());
+        }
         ValueKind::List(ValueForm::Text, _) => return Some(vec!["llm"].into()),
         ValueKind::List(form, _) | ValueKind::One(form) => form,
     };
