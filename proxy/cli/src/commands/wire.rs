@@ -279,6 +279,7 @@ mod tests {
             origin: "http://127.0.0.1:30000".to_owned(),
             key: key.map(Into::into),
             has_provider_key: true,
+            is_own: false,
             model: Some("gpt-5.2".to_owned()),
             upstream: None,
             context_window: None,
