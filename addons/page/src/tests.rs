@@ -30,8 +30,9 @@ mod access;
 const TOKEN: &str = "token of the run file";
 const MARKUP: &str = "<script>alert('x')</script><b>bold</b>";
 /// Every address of the page but those of the sheet, the icon and the login.
-const VIEWS: [&str; 17] = [
+const VIEWS: [&str; 18] = [
     "/ui",
+    "/ui/agents",
     "/ui/sessions",
     "/ui/session?agent=main&session=a",
     "/ui/turns",
@@ -49,7 +50,8 @@ const VIEWS: [&str; 17] = [
     "/ui/events",
     "/ui/nothing",
 ];
-const FORMS: [&str; 10] = [
+const FORMS: [&str; 11] = [
+    "agent",
     "wish",
     "skill",
     "rate",

@@ -30,6 +30,7 @@ use crate::{
     compare::Comparer,
     forgetting::KeptLessons,
     home::{Home, HomeLock},
+    operations::agents::AgentConnector,
     policy_context::PolicyContext,
     replays::Replays,
     status::{LostAdapter, RunSummary, TrainerState, TrainerStatus},
@@ -89,6 +90,8 @@ pub struct GatewayRoom {
     pub privacy: Arc<Privacy>,
     pub metrics: Arc<Metrics>,
     pub authenticator: Arc<Authenticator>,
+    /// Finds the agents of this machine, and points them at the proxy.
+    pub agents: Arc<dyn AgentConnector>,
 }
 
 /// What judges turns and makes training steps.

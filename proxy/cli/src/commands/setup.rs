@@ -28,7 +28,7 @@ use crate::{
     prompt::{self, TerminalPrompt},
 };
 
-pub(super) mod answers;
+pub(crate) mod answers;
 mod interview;
 
 const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
