@@ -85,7 +85,7 @@ pub(crate) fn disconnect(context: &Context, id: &str) -> anyhow::Result<Option<S
         return openclaw::disconnect(context);
     }
     let wires = wires(&context.home);
-    let was_wired = wires.record(id)?.is_some();
+    let was_wired = wires.agents()?.iter().any(|wired| wired == id);
     ensure!(
         profile(id).is_some() || was_wired,
         "{id:?} is no agent that MetaClaw knows or has wired: `metaclaw wire` lists them"

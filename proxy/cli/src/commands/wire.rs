@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use metaclaw_chat::substituted;
 use metaclaw_control::operations::agents::{AgentChange, FoundAgent};
 use metaclaw_wiring::{Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
@@ -203,7 +204,7 @@ fn settings_by_hand(name: &str, surroundings: &Surroundings, target: &Target) ->
     let settings = profile(name).and_then(|agent| agent.settings(surroundings, target).ok());
     match settings {
         Some(settings) => settings.by_hand(target),
-        None => format!("{}{}", any_agent(name, target), commands_of(name, target)),
+        None => any_agent(name, target),
     }
 }
 
@@ -219,33 +220,18 @@ fn any_agent(name: &str, target: &Target) -> String {
         || "the provider's name of it".to_owned(),
         |model| format!("any name: MetaClaw asks for {model}"),
     );
-    format!(
-        "\
-OpenAI's APIs    {chat}
-                 as OPENAI_BASE_URL, OPENAI_API_BASE, or the \"base URL\" of an OpenAI-compatible provider
-Anthropic's API  {messages}
-                 as ANTHROPIC_BASE_URL, without /v1
-key              {key}
-model            {model}
-header           X-Agent-Id: {name}
-                 With it, the agent has lessons of its own. Without it, it shares those of all that send none
-fallback         if it has a list of providers: the one that it uses today, as the next one",
-        chat = target.base_url(Api::OpenaiCompletions),
-        messages = target.base_url(Api::AnthropicMessages),
-    )
-}
-
-fn commands_of(name: &str, target: &Target) -> String {
-    if name != "nemoclaw" {
-        return String::new();
+    let mut text = include_str!("../../data/agent_by_hand.txt").to_owned();
+    if name == "nemoclaw" {
+        text += include_str!("../../data/nemoclaw_by_hand.txt");
     }
-    let base_url = target.base_url(Api::OpenaiCompletions);
-    let model = target.model.as_deref().unwrap_or("MODEL");
-    format!(
-        "\n\nNemoClaw, by its documentation; not tried:
-  openshell provider create --name metaclaw --type openai --credential OPENAI_API_KEY=KEY --config OPENAI_BASE_URL={base_url}
-  openshell inference set --provider metaclaw --model {model}"
-    )
+    let filled = substituted(&text, |word| match word {
+        "chat" => Some(target.base_url(Api::OpenaiCompletions)),
+        "messages" => Some(target.base_url(Api::AnthropicMessages)),
+        "key" => Some(key.to_owned()),
+        "model" => Some(model.clone()),
+        _ => Some(name.to_owned()),
+    });
+    filled.trim_end().to_owned()
 }
 
 #[cfg(test)]

@@ -222,13 +222,16 @@ impl Goal {
     /// Takes out of the settings that the agent's own provider answers it.
     pub(crate) fn replace(&mut self, agent: Routed<'_>) -> anyhow::Result<()> {
         let own = self.routing(agent.agent);
-        if !own.is_some_and(|own| own.upstream == [agent.upstream]) {
-            return Ok(());
+        if own.is_some_and(|own| own.upstream == [agent.upstream]) {
+            for section in [
+                format!("agents.{}", agent.agent),
+                format!("upstreams.{}", agent.upstream),
+            ] {
+                edit::unset_in_file(&self.file, &section)?;
+            }
+            self.reload()?;
         }
-        self.write(vec![
-            (format!("agents.{}.upstream", agent.agent), None),
-            (format!("agents.{}.mode", agent.agent), None),
-        ])
+        Ok(())
     }
 
     fn write(&mut self, mut changes: Vec<(String, Option<String>)>) -> anyhow::Result<()> {
@@ -242,6 +245,10 @@ impl Goal {
             );
         }
         edit::answer_in_file(&self.file, &changes)?;
+        self.reload()
+    }
+
+    fn reload(&mut self) -> anyhow::Result<()> {
         let running = self.running.take();
         *self = Self::of_file(&self.context, self.file.clone(), running)?;
         Ok(())
