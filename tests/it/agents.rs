@@ -2,6 +2,7 @@
 
 mod chat_alone;
 mod conversations;
+mod own_login;
 mod review;
 mod subagents;
 mod wired;

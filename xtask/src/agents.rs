@@ -9,14 +9,16 @@ use metaclaw_fetch::pip::environment;
 use crate::npm::install as install_npm;
 use crate::report::Stage;
 
+/// The one that `cargo xtask test` runs beside OpenClaw.
+pub(crate) const FIRST: &[Agent] = &[npm(
+    "claude-code",
+    "METACLAW_TEST_CLAUDE_CODE",
+    "@anthropic-ai/claude-code@2.1.331",
+)];
+
 /// Each takes up to half a minute to download, and two minutes if pip compiles, so they are downloaded at the same
 /// time.
 pub(crate) const AGENTS: &[Agent] = &[
-    npm(
-        "claude-code",
-        "METACLAW_TEST_CLAUDE_CODE",
-        "@anthropic-ai/claude-code@2.1.331",
-    ),
     npm("codex", "METACLAW_TEST_CODEX", "@openai/codex@0.169.0"),
     npm("opencode", "METACLAW_TEST_OPENCODE", "opencode-ai@1.18.33"),
     pip("hermes", "METACLAW_TEST_HERMES", &["hermes-agent==0.19.0"]),

@@ -64,6 +64,8 @@ pub(crate) fn few(places: &Places, report: &mut StageReport) -> Result<ClientVar
     ];
     variables.extend(browser.into_iter().flat_map(in_browser));
     variables.push((NODE_VARIABLE, node));
+    let first = report.stage("Claude Code", |stage| agents(places, agents::FIRST, stage))?;
+    variables.extend(first);
     Ok(variables)
 }
 

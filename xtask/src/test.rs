@@ -24,7 +24,7 @@ use crate::wall;
 /// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
-const SHORT_ROUND: [&str; 9] = [
+const SHORT_ROUND: [&str; 10] = [
     // The demo: what README's first screen says.
     "chat::the_demo_model_says_paris_token_by_token",
     "chat::the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page",
@@ -32,6 +32,8 @@ const SHORT_ROUND: [&str; 9] = [
     "packages::turns::the_openai_package_sees_and_sends_what_it_would_without_us",
     // A real agent (OpenClaw), its wiring and unwiring, a kill and a restart.
     "wiring::one_yes_relays_completions_and_a_killed_proxy_costs_no_answer",
+    // One command for an agent with a login of its own (Claude Code), beside OpenClaw on another model.
+    "agents::own_login::claude_code_keeps_its_model_and_key_beside_openclaw",
     "crash::a_turn_that_ended_100_ms_before_a_kill_is_in_the_log_whole_and_once",
     // The loop: verdicts, a training step, the gate, the swap.
     "learning::swap::what_was_complained_about_is_learned_and_swapped_in_under_traffic",

@@ -227,7 +227,7 @@ fn steps_told(steps: &[StepReport]) -> String {
 }
 
 /// Sends the browser back, with what was done in the address. Only addresses of the page are gone to.
-fn back(Back(to): &Back, done: &str) -> Response {
+pub(crate) fn back(Back(to): &Back, done: &str) -> Response {
     let (path, fragment) = to.split_once('#').unwrap_or((to, ""));
     let is_ours = path == "/ui" || path.starts_with("/ui/") || path.starts_with("/ui?");
     let path = if is_ours { path } else { "/ui" };

@@ -24,7 +24,7 @@ const fn operation(path: &'static str, place: OnPage) -> CoveredOperation {
 const A_FILE: &str =
     "it reads or writes a file that the person names, which a terminal does better";
 
-const OPERATIONS: [CoveredOperation; 40] = [
+const OPERATIONS: [CoveredOperation; 42] = [
     operation("status", At("/ui/health")),
     operation(
         "stop",
@@ -35,6 +35,8 @@ const OPERATIONS: [CoveredOperation; 40] = [
         "key",
         Not("`metaclaw keys` writes the key into config.yaml, and shows it once"),
     ),
+    operation("agents", At("/ui/agents")),
+    operation("agent", At("/ui/do/agent")),
     operation("scheduler", At("/ui/health")),
     operation("report", At("/ui/cost")),
     operation("curves", At("/ui/curves")),

@@ -44,6 +44,7 @@ pub fn router(state: PageState) -> Router {
     let admitted = Router::new()
         .route("/ui", get(views::today::show))
         .route("/ui/", get(async || Redirect::permanent("/ui")))
+        .route("/ui/agents", get(views::agents::show))
         .route("/ui/sessions", get(views::sessions::list))
         .route("/ui/session", get(views::sessions::show))
         .route(
@@ -63,6 +64,7 @@ pub fn router(state: PageState) -> Router {
         .route("/ui/events", get(events))
         .route("/ui/do/wish", post(actions::wish))
         .route("/ui/do/skill", post(actions::skill))
+        .route("/ui/do/agent", post(views::agents::change))
         .route("/ui/do/rate", post(actions::rate))
         .route("/ui/do/forget", post(actions::forget))
         .route("/ui/do/switch", post(actions::switch))

@@ -1,5 +1,6 @@
 //! One module for each view.
 
+pub(crate) mod agents;
 pub(crate) mod compare;
 pub(crate) mod cost;
 pub(crate) mod curves;

@@ -24,6 +24,7 @@ mod record;
 mod settings;
 mod surroundings;
 mod target;
+mod today;
 mod tree;
 mod wire_record;
 mod wires;
@@ -41,6 +42,7 @@ pub use self::{
     settings::Settings,
     surroundings::Surroundings,
     target::Target,
+    today::AskedToday,
     wire_record::WireRecord,
     wires::{WayBack, WirePlan, WireStanding, Wires},
     wiring::{Standing, Wiring},

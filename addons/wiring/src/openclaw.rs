@@ -13,7 +13,7 @@ use crate::{
 pub(crate) mod change;
 pub(crate) mod entry;
 mod include;
-mod known;
+pub(crate) mod known;
 mod secret;
 
 /// The API that OpenClaw uses if none is configured.

@@ -1,6 +1,9 @@
 //! The agents whose files are changed key by key. Each is a row of `data/agents.yaml`, which explains its columns.
 
-use std::{path::Path, sync::LazyLock};
+use std::{
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
 
 use metaclaw_chat::{Secret, substituted};
 use serde::Deserialize;
@@ -14,6 +17,7 @@ use crate::{
     settings::{FileSettings, Settings},
     surroundings::Surroundings,
     target::Target,
+    today::TodayRow,
 };
 
 mod quirks;
@@ -35,10 +39,11 @@ pub struct AgentProfile {
     programs: Vec<String>,
     folder: Vec<String>,
     traces: Vec<Vec<String>>,
-    files: Vec<FileRow>,
+    pub(crate) files: Vec<FileRow>,
     #[serde(default)]
     notes: Vec<String>,
-    credential: Option<String>,
+    pub(crate) today: Option<TodayRow>,
+    pub(crate) credential: Option<String>,
     /// The model that the agent uses if the proxy does not answer.
     pub fallback: String,
     /// How the proxy distinguishes the agent's conversations.
@@ -53,9 +58,9 @@ pub struct AgentProfile {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FileRow {
-    path: Vec<String>,
-    format: Format,
+pub(crate) struct FileRow {
+    pub(crate) path: Vec<String>,
+    pub(crate) format: Format,
     keys: Vec<KeyRow>,
 }
 
@@ -88,6 +93,10 @@ impl Surroundings {
 // === impl AgentProfile ===
 
 impl AgentProfile {
+    pub(crate) fn folder(&self, surroundings: &Surroundings) -> PathBuf {
+        surroundings.place(Path::new(""), &self.folder)
+    }
+
     /// Returns the keys that make the agent use `target`.
     ///
     /// # Errors
@@ -98,7 +107,7 @@ impl AgentProfile {
         surroundings: &Surroundings,
         target: &Target,
     ) -> Result<Settings, WiringError> {
-        let folder = surroundings.place(Path::new(""), &self.folder);
+        let folder = self.folder(surroundings);
         let files = self.files.iter().map(|row| FileSettings {
             path: surroundings.place(&folder, &row.path),
             format: row.format,
@@ -120,9 +129,9 @@ impl AgentProfile {
             "origin": target.origin,
             "chat": target.base_url(Api::OpenaiCompletions),
             "key": target.shown_key(),
-            "proxy_key": target.key.as_ref().map(Secret::expose),
+            "experimental_bearer_token": target.key.as_ref().map(Secret::expose),
             "sufficient_key": has_key.then(|| target.shown_key()),
-            "variable": (!has_key).then_some("OPENAI_API_KEY"),
+            "env_key": (!has_key).then_some("OPENAI_API_KEY"),
         });
         quirks::add(&self.id, target, &mut words, &mut settings)?;
         for (row, file) in self.files.iter().zip(&mut settings.files) {

@@ -17,6 +17,8 @@ pub struct Target {
     pub key: Option<Secret>,
     /// Whether the proxy has its own key for the provider. If not, it passes on the credential that the agent sends.
     pub has_provider_key: bool,
+    /// Whether the proxy relays to the provider that the agent asks without it.
+    pub is_own: bool,
     /// The model that the proxy asks for, whatever name the agent sends. None if the agent's name is passed on.
     pub model: Option<String>,
     /// The address that the proxy relays to. None if there is not exactly one.

@@ -130,6 +130,7 @@ fn a_login_goes_on_with_its_own_provider() {
     assert_eq!(house.text(OPENCLAW), text);
     let bare = Target {
         has_provider_key: false,
+        is_own: false,
         ..target(1)
     };
     let keyed = Target {
@@ -310,6 +311,7 @@ fn a_key_that_we_do_not_have_is_shown_by_the_agent() {
     let house = House::openclaw(&text);
     let bare = Target {
         has_provider_key: false,
+        is_own: false,
         ..target(1)
     };
     house.wiring.wire(&house.found(), &bare).unwrap();

@@ -33,19 +33,22 @@ use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
-    background::Background, gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources,
-    trainer::Training,
+    agents::Connector, background::Background, gateway::GatewayMaker, learning::LearningMaker,
+    metrics::MetricSources, trainer::Training,
 };
 use crate::{
     agent::{AgentLink, Pointed},
     banner::{self, Banner},
+    commands::context::Context,
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
     site::{Site, random_token},
+    wires::origin,
 };
 
 mod adapters;
+mod agents;
 mod background;
 mod cloud;
 mod followers;
@@ -201,6 +204,16 @@ impl ServingProcess {
                 privacy,
                 metrics: gateway.metrics(),
                 authenticator: gateway.authenticator(),
+                agents: Arc::new(Connector {
+                    context: Context {
+                        environment: site.environment.clone(),
+                        home: home.clone(),
+                        port: None,
+                    },
+                    file: start.config_name.clone(),
+                    origin: origin(listener.local_addr()?),
+                    upstreams: gateway.upstreams(),
+                }),
             },
             learning,
             training: training.start(&background, &process),

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use metaclaw_chat::Mode;
 use metaclaw_control::{privacy, status::RunSummary};
-use metaclaw_gateway::RelayOnly;
+use metaclaw_gateway::{GatewayConfig, RelayOnly};
 use metaclaw_settings::{
     Config, InertUse, Loaded, Policy,
     address::{host, is_bedrock, is_here},
 };
 
 use self::egress::egress;
-use crate::{agent::Pointed, asked::Judging};
+use crate::{agent::Pointed, asked::Judging, wires::agent_name};
 
 mod egress;
 
@@ -215,7 +215,23 @@ impl Banner<'_> {
             return "openclaw agent --agent main -m \"Say hello.\"".to_owned();
         }
         let config = &self.loaded.config;
-        let (llm, mut upstreams) = (&config.llm, config.gateway.upstreams.values());
+        let GatewayConfig {
+            agents,
+            upstreams,
+            routing,
+            ..
+        } = &config.gateway;
+        let is_for_all = config.llm.api_base.is_some()
+            || self.policy.is_some()
+            || routing
+                .order
+                .iter()
+                .any(|name| upstreams.contains_key(name));
+        if let Some(agent) = agents.keys().next().filter(|_| !is_for_all) {
+            let name = agent_name(agent.as_str());
+            return format!("say something to {name}, started anew");
+        }
+        let (llm, mut upstreams) = (&config.llm, upstreams.values());
         let is_keyed = config.gateway.proxy.requires_key();
         let key = is_keyed.then_some("$METACLAW_KEY");
         let passes_keys = |url: &str| llm.api_key.is_none() && !is_here(url) && !is_bedrock(url);

@@ -17,7 +17,7 @@ mod compare;
 mod completions;
 mod config;
 mod consent;
-mod context;
+pub(crate) mod context;
 mod doctor;
 mod eval;
 mod exit;
@@ -37,7 +37,7 @@ mod restoring;
 mod rollout;
 mod scheduler;
 mod service;
-mod setup;
+pub(crate) mod setup;
 mod skills;
 mod start;
 mod status;
@@ -183,7 +183,7 @@ impl Cli {
             MetaclawCommand::Migrate(args) => code(args.run(context)),
             MetaclawCommand::Auth(args) => wait(args.run(context)),
             MetaclawCommand::Setup(args) => wait(args.run(context)),
-            MetaclawCommand::Wire(args) => code(args.run(context)),
+            MetaclawCommand::Wire(args) => args.run(context),
             MetaclawCommand::Unwire(args) => code(args.run(context)),
             MetaclawCommand::Stop(args) => wait(args.run(context)),
             MetaclawCommand::Off(args) => wait(args.run(context, true)),

@@ -11,6 +11,7 @@ mod asked;
 mod assemble;
 mod banner;
 mod commands;
+mod connect;
 mod daemon;
 mod environment;
 mod installed;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use metaclaw_control::home::Home;
+use metaclaw_gateway::{GatewayConfig, UpstreamConfig};
 use metaclaw_settings::{
     Config, Policy,
     address::{is_bedrock, user_folder},
@@ -204,20 +205,46 @@ pub(crate) fn target_of(
     let may_speak =
         |one: &&metaclaw_gateway::KeyConfig| one.agents.iter().any(|own| own.as_str() == agent);
     let named = keys.clone().find(may_speak).or_else(|| keys.next());
-    let signs = config.llm.api_base.as_deref().is_some_and(is_bedrock);
-    let names_upstreams = config.llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
-    Target {
+    let key = (listen.api_key.clone()).or_else(|| named.map(|named| named.key.clone()));
+    let target = Target {
         origin: origin(proxy),
-        key: (listen.api_key.clone()).or_else(|| named.map(|named| named.key.clone())),
-        has_provider_key: config.llm.api_key.is_some()
-            || policy.is_some()
-            || names_upstreams
-            || signs,
-        model: (config.llm.model_id.clone())
-            .or_else(|| policy.is_some().then(|| POLICY.to_owned())),
-        upstream: config.llm.api_base.clone(),
+        key,
+        has_provider_key: false,
+        is_own: false,
+        model: None,
+        upstream: None,
         context_window: config.context_window.filter(|n| *n > 0),
+    };
+    if let Some((name, own)) = own_upstream(agent, &config.gateway) {
+        return Target {
+            has_provider_key: !own.keys.is_empty() || is_bedrock(&own.url),
+            is_own: name == agent,
+            model: own.model.clone(),
+            upstream: Some(own.url.clone()),
+            ..target
+        };
     }
+    let llm = &config.llm;
+    let signs = llm.api_base.as_deref().is_some_and(is_bedrock);
+    let names_upstreams = llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
+    Target {
+        has_provider_key: llm.api_key.is_some() || policy.is_some() || names_upstreams || signs,
+        model: (llm.model_id.clone()).or_else(|| policy.is_some().then(|| POLICY.to_owned())),
+        upstream: llm.api_base.clone(),
+        ..target
+    }
+}
+
+/// Returns the upstream that answers this agent alone, with its name.
+fn own_upstream<'a>(
+    agent: &str,
+    config: &'a GatewayConfig,
+) -> Option<(&'a String, &'a UpstreamConfig)> {
+    let mut agents = config.agents.iter();
+    let (_, own) = agents.find(|(id, _)| id.as_str() == agent)?;
+    let named = own.upstream.first()?;
+    let (name, own) = config.upstreams.get_key_value(named)?;
+    own.address().map(|_| (name, own))
 }
 
 pub(crate) fn origin(proxy: SocketAddr) -> String {

@@ -31,6 +31,7 @@ use crate::{
     costs::ModelPrices,
     forgetting::KeptLessons,
     home::{Home, HomeLock},
+    operations::agents::AgentConnector,
     policy_context::PolicyContext,
     replays::Replays,
     status::{LostAdapter, RunSummary, TrainerState, TrainerStatus},
@@ -92,6 +93,8 @@ pub struct GatewayRoom {
     pub privacy: Arc<Privacy>,
     pub metrics: Arc<Metrics>,
     pub authenticator: Arc<Authenticator>,
+    /// Finds the agents of this machine, and points them at the proxy.
+    pub agents: Arc<dyn AgentConnector>,
 }
 
 /// What judges turns and makes training steps.

@@ -1,5 +1,6 @@
 //! The operations, by what they are about.
 
+pub mod agents;
 pub mod compare;
 pub mod curves;
 mod events;

@@ -31,6 +31,7 @@ use crate::{
     lessons::{SkillChange, WishChange},
     operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
+        agents::{AgentChange, ListAgents},
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
         memory::{ListMemories, MemoryChange},
         process::{CreateLogin, GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},
@@ -83,6 +84,8 @@ fn routes() -> OperationRoutes {
         .route::<StopProcess>()
         .route::<SwitchChange>()
         .route::<KeyChange>()
+        .route::<ListAgents>()
+        .route::<AgentChange>()
         .route::<GetSchedule>()
         .route::<GetReport>()
         .route::<CreateLogin>()

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
+pub(crate) use self::upstreams::AgentRoutes;
 pub use self::{
     openrouter::{DataPolicy, OpenRouterConfig, OpenRouterRoute},
     upstreams::{

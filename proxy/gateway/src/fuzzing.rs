@@ -1,7 +1,7 @@
 //! The internals that the fuzz targets of `tests/fuzz` use. Only `--cfg fuzzing` makes it public. Tests compile it too,
 //! so that it stays up to date.
 
-use std::{collections::BTreeMap, sync::OnceLock};
+use std::sync::OnceLock;
 
 use http::HeaderMap;
 use metaclaw_chat::{AgentId, ChainHash, SessionId};
@@ -9,7 +9,7 @@ use metaclaw_dialects::{Api, request::ChatRequest};
 
 use crate::{
     auth::caller::Caller,
-    config::CompatConfig,
+    config::{AgentRoutes, CompatConfig},
     headers,
     identity::{Claims, Delegations, Identifier, Lineage, SidePatterns},
 };
@@ -62,7 +62,7 @@ impl Who {
                 Delegations::new(&[]),
                 side,
                 &compat,
-                BTreeMap::new(),
+                AgentRoutes::default(),
             ),
             caller,
         })

@@ -124,16 +124,16 @@ impl Gateway {
             pin_idle,
             Arc::clone(&metrics),
         ));
+        let serving = Arc::clone(&parts.serving);
+        let upstreams = Upstreams::new(&config, &parts.roots, serving, Arc::clone(&authenticator))?;
+        let upstreams = Arc::new(upstreams);
         let identifier = Identifier::new(
             Lineage::new(pin_idle, parts.known),
             Delegations::new(&parts.recent),
             SidePatterns::new(&config.compat.side_patterns)?,
             &config.compat,
-            config.agents.clone(),
+            upstreams.agents(),
         );
-        let serving = Arc::clone(&parts.serving);
-        let upstreams = Upstreams::new(&config, &parts.roots, serving, Arc::clone(&authenticator))?;
-        let upstreams = Arc::new(upstreams);
         let keeper = Keeper::new(parts.privacy, &config.privacy.phrases, Arc::clone(&metrics))?;
         let tasks = TaskTracker::new();
         let stack = Stack {
@@ -186,6 +186,11 @@ impl Gateway {
     /// Returns the authenticator, whose keys can be changed.
     pub fn authenticator(&self) -> Arc<Authenticator> {
         Arc::clone(&self.stack.auth.authenticator)
+    }
+
+    /// Returns the upstreams, which can be changed.
+    pub fn upstreams(&self) -> Arc<Upstreams> {
+        Arc::clone(&self.stack.served.upstreams)
     }
 
     pub fn metrics(&self) -> Arc<Metrics> {

@@ -7,14 +7,13 @@ mod delegations;
 mod errands;
 
 use std::{
-    collections::BTreeMap,
     num::NonZeroUsize,
     sync::{Arc, Mutex},
 };
 
 use lru::LruCache;
 use metaclaw_capture::OnCalls;
-use metaclaw_chat::{AgentId, ChainHash, Mode, SaidHash, SessionId, now_ms};
+use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Rollout, TurnKind};
 
@@ -33,7 +32,7 @@ use self::{
 };
 use crate::{
     auth::caller::Caller,
-    config::{AgentRouting, CompatConfig},
+    config::{AgentRoutes, CompatConfig},
     lock::lock,
 };
 
@@ -64,7 +63,7 @@ pub(crate) struct Identifier {
     agents: Mutex<LruCache<(Caller, SessionId), NamedAgent>>,
     side: SidePatterns,
     session_implies_side: bool,
-    config: BTreeMap<AgentId, AgentRouting>,
+    routes: AgentRoutes,
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +81,7 @@ impl Identifier {
         delegations: Delegations,
         side: SidePatterns,
         compat: &CompatConfig,
-        config: BTreeMap<AgentId, AgentRouting>,
+        routes: AgentRoutes,
     ) -> Self {
         Self {
             lineage,
@@ -92,7 +91,7 @@ impl Identifier {
             agents: Mutex::new(LruCache::new(BOUND)),
             side,
             session_implies_side: compat.session_implies_side,
-            config,
+            routes,
         }
     }
 
@@ -272,15 +271,16 @@ impl Identifier {
         if claims.names_agent() || !claims.caller.may_be(&agent) {
             return Ok(plain);
         }
-        if !by_system && self.route(&agent) != self.route(&plain) {
+        if !by_system && !self.are_routed_alike(&agent, &plain) {
             return Err(IdentityError::ByTextAlone { agent });
         }
         Ok(claims.caller.counted(agent))
     }
 
-    fn route(&self, agent: &AgentId) -> (Option<Mode>, &[String]) {
-        let own = self.config.get(agent);
-        own.map_or((None, &[]), |own| (own.mode, &own.upstream))
+    fn are_routed_alike(&self, agent: &AgentId, other: &AgentId) -> bool {
+        let routes = self.routes.load();
+        let route = |agent| routes.get(agent).cloned().unwrap_or_default();
+        route(agent) == route(other)
     }
 
     fn replied(&self, claims: &Claims<'_>, agent: &AgentId) -> Option<Replied> {

@@ -71,6 +71,7 @@ pub use self::{
     past_replies::{Finding, PastReplies, RepliesFuture},
     privacy::{Mark, OffRecord, Privacy, RelayOnly, Switch},
     rollouts::{RolloutError, Rollouts},
+    routing::Upstreams,
     server::serve_local,
     services::{Answering, Call, MemoryCall, MemoryService, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},

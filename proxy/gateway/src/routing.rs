@@ -7,9 +7,9 @@ mod policy;
 mod select;
 mod translation;
 
+pub use self::select::Upstreams;
 pub(crate) use self::{
     ask::{ask, pass},
     attempt::Answer,
     chat::{Previous, Repeated, RoutedChat},
-    select::Upstreams,
 };

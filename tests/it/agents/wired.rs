@@ -145,9 +145,9 @@ async fn is_wired_and_put_back(id: &str) {
     let proxy = home.start().await.expect("the proxy starts");
     let listed = metaclaw(&home, &["wire"]).await;
     has(&listed, [&format!("`metaclaw wire {}`", kind.id)]);
-    metaclaw(&home, &["wire", &kind.id, "--dry-run"]).await;
+    metaclaw(&home, &["wire", &kind.id, "--dry-run", "--replace-model"]).await;
     assert_eq!(agent.files(), before, "a look changes nothing");
-    metaclaw(&home, &["wire", &kind.id]).await;
+    metaclaw(&home, &["wire", &kind.id, "--replace-model"]).await;
     assert_ne!(agent.files(), before);
 
     asks_the_proxy(kind, &agent, &home, &former, &ours).await;

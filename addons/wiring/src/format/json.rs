@@ -1,6 +1,6 @@
 //! JSON and JSON5, edited through [`crate::document`].
 
-use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstRootNode};
+use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::{Map, Value};
 
 use crate::document::{self, PlaceError, beyond, existing, input, named, object_at, once};
@@ -24,9 +24,24 @@ pub(super) fn set(text: &str, path: &[String], value: &Value) -> Result<String, 
     once(&object, name, &named(path))?;
     match object.get(name) {
         Some(property) => property.set_value(input(value)),
-        None => drop(object.append(name, input(value))),
+        None => return Ok(appended(&root, &object, name, value)),
     }
     Ok(root.to_string())
+}
+
+/// Returns the text with one more property. An object in one line stays in one line, which the editor would spread.
+fn appended(root: &CstRootNode, object: &CstObject, name: &str, value: &Value) -> String {
+    let (before, is_empty) = (object.to_string(), object.properties().is_empty());
+    object.append(name, input(value));
+    let (after, whole) = (object.to_string(), root.to_string());
+    let inner = before.strip_suffix('}').unwrap_or(&before);
+    let (kept, space) = inner.split_at(inner.trim_end().len());
+    if is_empty || before.contains('\n') || value.is_object() || kept.ends_with("*/") {
+        return whole;
+    }
+    let kept = kept.trim_end_matches(',');
+    let name = Value::from(name);
+    whole.replacen(&after, &format!("{kept}, {name}: {value}{space}}}"), 1)
 }
 
 pub(super) fn remove(text: &str, path: &[String]) -> Result<String, PlaceError> {

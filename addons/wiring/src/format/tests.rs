@@ -63,6 +63,25 @@ fn json_with_comments() {
     );
 }
 
+#[test]
+fn an_object_in_one_line_stays_in_one_line() {
+    for (text, expected) in [
+        (r#"{"env": {"A": "1"}}"#, r#"{"env": {"A": "1", "B": "2"}}"#),
+        (
+            r#"{ "env": { "A": "{}", } }"#,
+            r#"{ "env": { "A": "{}", "B": "2" } }"#,
+        ),
+    ] {
+        let set = set(Format::Json, text, &["env", "B"], json!("2"));
+        assert_eq!(set, expected);
+        assert!(!removed(Format::Json, &set, &["env", "B"]).contains('\n'));
+    }
+    for text in ["{/* u */}/* u */", r#"{"A": 1, /* u */}"#] {
+        let set = set(Format::Json, text, &["B"], json!("2"));
+        assert_eq!(Format::Json.values(&set).unwrap()["B"], "2", "{set}");
+    }
+}
+
 const TOML: &str = r#"# mine
 model = "gpt-5.5" # the good one
 approval_policy = "never"

@@ -29,7 +29,11 @@ pub(super) fn add(
     };
     match id {
         "claude-code" => words["headers"] = json!(claude_code_headers(&values(0)?["env"])),
-        "codex" => settings.notes.extend(codex_notes(&values(0)?)),
+        "codex" => {
+            let config = values(0)?;
+            add_codex_login(&config, target, words);
+            settings.notes.extend(codex_notes(&config));
+        }
         "opencode" => {
             let config = values(0)?;
             let former = config["model"]
@@ -108,6 +112,33 @@ fn claude_code_headers(env: &Value) -> String {
     let own = format!("{NAME}: claude-code");
     others.chain([own.as_str()]).collect::<Vec<_>>().join("\n")
 }
+
+/// Adds the headers, and how Codex authenticates today, if the same provider gets it.
+fn add_codex_login(config: &Value, target: &Target, words: &mut Value) {
+    let name = config["model_provider"].as_str().unwrap_or("openai");
+    let former = &config["model_providers"][name];
+    words["headers"] = json!({});
+    if target.is_own && target.key.is_none() && !target.has_provider_key {
+        for field in CODEX_LOGIN {
+            words[field] = former[field].clone();
+        }
+        if former.is_null() {
+            words["requires_openai_auth"] = json!(true);
+        }
+        if former["http_headers"].is_object() {
+            words["headers"] = former["http_headers"].clone();
+        }
+    }
+    words["headers"]["X-Agent-Id"] = json!("codex");
+}
+
+const CODEX_LOGIN: [&str; 5] = [
+    "experimental_bearer_token",
+    "env_key",
+    "env_http_headers",
+    "query_params",
+    "requires_openai_auth",
+];
 
 fn codex_notes(config: &Value) -> Vec<String> {
     let profiles = config["profiles"].as_object().into_iter().flatten();

@@ -130,6 +130,7 @@ pub(crate) fn target() -> Target {
         origin: "http://127.0.0.1:30000".to_owned(),
         key: None,
         has_provider_key: true,
+        is_own: false,
         model: Some("gpt-5.2".to_owned()),
         upstream: Some("https://api.openai.com/v1".to_owned()),
         context_window: None,

@@ -126,6 +126,7 @@ fn a_key_of_the_proxy_is_shown_by_the_agent_and_in_no_diff() {
 fn without_a_key_of_ours_the_agents_own_stays() {
     let bare = Target {
         has_provider_key: false,
+        is_own: false,
         ..target()
     };
     let house = usual();
@@ -451,5 +452,43 @@ proptest! {
             }
             prop_assert_eq!(house.all(), before);
         }
+    }
+}
+
+#[test]
+fn codex_goes_on_with_its_own_login_at_its_own_provider() {
+    let own = Target {
+        has_provider_key: false,
+        is_own: true,
+        model: None,
+        ..target()
+    };
+    let own = Target { key: None, ..own };
+    for (text, expected) in [
+        (
+            "model = \"gpt-5.5\"\n",
+            json!({"requires_openai_auth": true, "http_headers": {"X-Agent-Id": "codex"}}),
+        ),
+        (
+            "model_provider = \"work\"\n[model_providers.work]\nbase_url = \"http://w/v1\"\nenv_key = \"WORK\"\nhttp_headers = { \"X-Team\" = \"a\" }\n",
+            json!({"env_key": "WORK", "http_headers": {"X-Team": "a", "X-Agent-Id": "codex"}}),
+        ),
+    ] {
+        let house = House::with(".codex/config.toml", text);
+        house
+            .wires
+            .wire(profile("codex").unwrap(), &house.surroundings, &own)
+            .unwrap();
+        let path = house.folder.path().join(".codex/config.toml");
+        let mut entry = read(&path, Format::Toml).unwrap()["model_providers"]["metaclaw"].clone();
+        for field in ["name", "base_url", "wire_api"] {
+            assert!(
+                entry.as_object_mut().unwrap().remove(field).is_some(),
+                "{field}"
+            );
+        }
+        assert_eq!(entry, expected);
+        house.unwire("codex");
+        assert_eq!(std::fs::read_to_string(path).unwrap(), text);
     }
 }

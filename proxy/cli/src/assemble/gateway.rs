@@ -8,14 +8,14 @@ use metaclaw_control::forgetting::KeptLessons;
 use metaclaw_gateway::{
     Gateway, GatewayConfig, GatewayParts, Privacy, Rollouts, Services, Serving,
 };
-use metaclaw_settings::{Loaded, Policy};
+use metaclaw_settings::{Config, Loaded, Policy};
 use metaclaw_skills::MemoryStore;
 use metaclaw_turns::{Durability, Turn, TurnFilter, TurnLog};
 use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::{background::Background, upstreams};
-use crate::site::Site;
+use crate::{environment::Environment, site::Site};
 
 /// Sessions that clients without names may go on from after a restart.
 const KNOWN_CHAINS: usize = 2_000;
@@ -87,8 +87,9 @@ impl GatewayMaker<'_> {
         // Names the file as well, where a room refuses what stands there.
         let in_file =
             |error: anyhow::Error| anyhow!(self.loaded.with_origin(&format!("{error:#}")));
+        let config = config(&self.loaded.config, self.policy, &self.site.environment);
         let gateway = Gateway::new(GatewayParts {
-            config: self.config().map_err(in_file)?,
+            config: config.map_err(in_file)?,
             log: Arc::new(log.clone()),
             past: Arc::new(log.clone()),
             known: log.recent_chains(KNOWN_CHAINS).await?,
@@ -108,20 +109,24 @@ impl GatewayMaker<'_> {
         let memory = &self.lessons.memory;
         memory.config().enabled.then(|| memory.clone())
     }
+}
 
-    fn config(&self) -> anyhow::Result<GatewayConfig> {
-        let all = &self.loaded.config;
-        let mut config = all.gateway.clone();
-        config.strict = all.turns.durability == Durability::Strict;
-        config.unrecorded = !all.turns.enabled;
-        if !self.policy.is_some() {
-            upstreams::without_policy(&mut config)?;
-        }
-        config.environment = upstreams::environment(&self.site.environment);
-        config.aws = upstreams::credentials(&self.site.environment);
-        upstreams::add_llm(&mut config.upstreams, &all.llm);
-        Ok(config)
+/// The settings of the gateway, with those that other settings and the environment give.
+pub(super) fn config(
+    all: &Config,
+    policy: &Policy,
+    environment: &Environment,
+) -> anyhow::Result<GatewayConfig> {
+    let mut config = all.gateway.clone();
+    config.strict = all.turns.durability == Durability::Strict;
+    config.unrecorded = !all.turns.enabled;
+    if !policy.is_some() {
+        upstreams::without_policy(&mut config)?;
     }
+    config.environment = upstreams::environment(environment);
+    config.aws = upstreams::credentials(environment);
+    upstreams::add_llm(&mut config.upstreams, &all.llm);
+    Ok(config)
 }
 
 /// The open rollouts, each of which ends at its deadline.

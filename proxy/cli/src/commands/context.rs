@@ -67,7 +67,7 @@ impl Context {
     }
 
     /// The settings of a file that need not be there yet.
-    pub(super) fn settings_of(&self, file: PathBuf) -> Result<Loaded, SettingsError> {
+    pub(crate) fn settings_of(&self, file: PathBuf) -> Result<Loaded, SettingsError> {
         load(Sources {
             file,
             file_asked: false,

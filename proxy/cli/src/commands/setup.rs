@@ -28,10 +28,10 @@ use crate::{
     prompt::{self, TerminalPrompt},
 };
 
-pub(super) mod answers;
+pub(crate) mod answers;
 mod interview;
 
-const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL) and --model ID; the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
+const NEEDED: &str = "without a terminal, or with --non-interactive, the answers are flags, --provider NAME (or --api-base URL); --model ID (without one, each agent keeps the model that it names); the key by --api-key-env VARIABLE or --api-key-stdin (without one, what callers show passes); --mode, --port and --skills-dir where the defaults do not suit:\n  metaclaw setup --provider openai --model gpt-4o --api-key-env OPENAI_API_KEY";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct SetupArgs {
@@ -42,7 +42,7 @@ pub(crate) struct SetupArgs {
     /// The address of the API, if it is not the provider's own.
     #[arg(long, value_name = "URL")]
     api_base: Option<String>,
-    /// The model to ask for.
+    /// The model to ask for. Without it, the one that each agent names.
     #[arg(long, value_name = "ID")]
     model: Option<String>,
     /// The environment variable with the key, which is stored in config.yaml. Only you can read this file.
@@ -161,7 +161,7 @@ impl SetupArgs {
     ) -> anyhow::Result<SetupAnswers<'a>> {
         answers.complete();
         answers.take_found();
-        let (Some(base), Some(model)) = (answers.get(ADDRESS), answers.get(MODEL)) else {
+        let Some(base) = answers.get(ADDRESS) else {
             if let Some(name) = self.provider.as_deref().filter(|name| *name != "custom") {
                 let all = providers::PROVIDERS.iter();
                 let known: Vec<&str> = all.map(|provider| provider.name).collect();
@@ -184,7 +184,7 @@ impl SetupArgs {
             !server.would_fail(&list),
             "nothing was written: mend this, or add --no-check"
         );
-        if let ModelList::Listed(listed) = &list {
+        if let (ModelList::Listed(listed), Some(model)) = (&list, answers.get(MODEL)) {
             ensure!(
                 listed.contains(&model),
                 "{}; nothing was written: name another, or add --no-check",

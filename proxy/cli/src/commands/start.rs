@@ -23,7 +23,7 @@ use crate::{
 
 mod first;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct StartArgs {
     /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
@@ -47,6 +47,13 @@ pub(crate) struct StartArgs {
 // === impl StartArgs ===
 
 impl StartArgs {
+    pub(super) fn in_background() -> Self {
+        Self {
+            daemon: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if !self.tell_parent {
             // What we make is for its owner alone.

@@ -1,22 +1,23 @@
 //! `metaclaw wire` and `unwire`: point agents at the proxy, and restore their files.
 
-use anyhow::{bail, ensure};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
 use clap::Args;
-use metaclaw_wiring::{AgentProfile, Api, PROFILES, Surroundings, Target, Wires, profile};
+use metaclaw_chat::substituted;
+use metaclaw_control::operations::agents::{AgentChange, FoundAgent};
+use metaclaw_wiring::{Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
-use self::{
-    goal::{Goal, with_hand},
-    row::{Row, State},
-};
-use super::context::Context;
+use super::{calling::call, context::Context, start::StartArgs};
 use crate::{
+    connect::{
+        self, OPENCLAW_ID,
+        goal::{Goal, Routed, asks_text},
+        routed,
+    },
     out,
-    wires::{agent_name, restored_text, surroundings, wires},
+    wires::{surroundings, wires},
 };
-
-mod goal;
-mod openclaw;
-mod row;
 
 #[derive(Debug, Args)]
 pub(crate) struct WireArgs {
@@ -25,6 +26,12 @@ pub(crate) struct WireArgs {
     /// Print what would change in the agent's files, as a diff in which keys are masked.
     #[arg(long, requires = "agent")]
     dry_run: bool,
+    /// Have MetaClaw's model answer the agent. Without it, the agent keeps its own model and login.
+    #[arg(long, requires = "agent")]
+    replace_model: bool,
+    /// Do not start MetaClaw if it does not run.
+    #[arg(long, requires = "agent")]
+    no_start: bool,
     /// Print what to set by hand in this agent, which need not be in the list.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agent", "json"])]
     show: Option<String>,
@@ -42,7 +49,7 @@ pub(crate) struct UnwireArgs {
 // === impl WireArgs ===
 
 impl WireArgs {
-    pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
+    pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if let Some(name) = &self.show {
             let target = Goal::load(context)?.target(name);
             out::line(settings_by_hand(
@@ -50,98 +57,112 @@ impl WireArgs {
                 &surroundings(&context.environment),
                 &target,
             ))?;
-            return Ok(());
+        } else if let Some(id) = &self.agent {
+            match routed(id) {
+                Some(agent) => return self.wire(context, agent),
+                None => refuse(context, id)?,
+            }
+        } else {
+            self.list(context)?;
         }
-        match &self.agent {
-            None => self.list(context)?,
-            Some(name) if name == openclaw::ID => openclaw::wire(context, self.dry_run)?,
-            Some(name) => match profile(name) {
-                Some(agent) => wire(context, agent, self.dry_run)?,
-                None => refuse(context, name)?,
-            },
-        }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 
     fn list(&self, context: &Context) -> anyhow::Result<()> {
-        let rows = rows(context)?;
+        let found = connect::agents(&Goal::load(context)?)?;
         if self.json {
-            return Ok(out::json(&rows)?);
+            return Ok(out::json(&found)?);
         }
-        if rows.is_empty() {
+        if found.is_empty() {
             out::line("no agent that MetaClaw knows was found on this machine")?;
         } else {
-            let cells: Vec<Vec<String>> = rows.into_iter().map(Row::cells).collect();
-            out::line(out::table(&["agent", "name", "state"], &cells))?;
+            let cells: Vec<Vec<String>> = found.into_iter().map(cells).collect();
+            out::line(out::table(&["agent", "name", "its model", "state"], &cells))?;
         }
         let known = PROFILES.iter().map(|agent| agent.id.as_str());
-        let known: Vec<&str> = [openclaw::ID].into_iter().chain(known).collect();
+        let known: Vec<&str> = [OPENCLAW_ID].into_iter().chain(known).collect();
         out::line(format!("known: {}", known.join(", ")))?;
         Ok(out::line(
             "`metaclaw wire --show NAME` says what to set in any other",
         )?)
     }
-}
 
-fn wire(context: &Context, agent: &AgentProfile, dry_run: bool) -> anyhow::Result<()> {
-    let goal = Goal::load(context)?;
-    goal.check(&agent.id)?;
-    let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
-    let target = goal.target(&agent.id);
-    let name = &agent.name;
-    if dry_run {
-        if wires.is_wired_to(&agent.id, &target)? {
-            return Ok(out::line(format!(
-                "{name} asks MetaClaw already: nothing would change"
-            ))?);
+    /// The whole set-up: the agent's own provider becomes its upstream, MetaClaw is started, and the agent asks it.
+    fn wire(&self, context: &Context, agent: Routed<'_>) -> anyhow::Result<ExitCode> {
+        let (mut goal, id) = (Goal::load(context)?, agent.upstream);
+        if self.dry_run {
+            tell(&connect::plan(&goal, id, self.replace_model)?)?;
+            return Ok(ExitCode::SUCCESS);
         }
-        let plan = wires
-            .plan(agent, &surroundings, &target)
-            .map_err(with_hand)?;
-        out::line(plan.diff().trim_end())?;
-        return tell(&plan.notes);
+        let asks = connect::asked_today(context, id)?;
+        match &asks {
+            Some(asks) => self.settle(&mut goal, agent, asks)?,
+            None => goal.check(agent.agent).with_context(|| {
+                format!(
+                    "the settings of {} do not say what it asks today",
+                    agent.name
+                )
+            })?,
+        }
+        if goal.running.is_some() {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(call(context, "wire", AgentChange::Reroute))?;
+        }
+        tell(&connect::connect(&goal, id)?)?;
+        out::line(format!(
+            "`metaclaw stop` puts its files back until the next start, `metaclaw unwire {id}` for good"
+        ))?;
+        if goal.running.is_some() || self.no_start {
+            return Ok(ExitCode::SUCCESS);
+        }
+        StartArgs::in_background().run(context)
     }
-    context.home.create()?;
-    let notes = if goal.running.is_some() {
-        let notes = wires
-            .wire(agent, &surroundings, &target)
-            .map_err(with_hand)?;
-        out::line(format!(
-            "{name} asks MetaClaw at {}, {}",
-            target.origin, agent.takes_effect
-        ))?;
-        notes
-    } else {
-        release(&wires, &agent.id)?;
-        let notes = wires
-            .accept(agent, &surroundings, &target)
-            .map_err(with_hand)?;
-        out::line(format!(
-            "{name} asks MetaClaw from the next `metaclaw start` on"
-        ))?;
-        notes
-    };
-    tell(&notes)?;
-    out::line(format!(
-        "`metaclaw stop` puts its files back until the next start, `metaclaw unwire {}` for good",
-        agent.id
-    ))?;
-    Ok(())
+
+    /// Decides whose model answers the agent, and writes it into the settings.
+    fn settle(&self, goal: &mut Goal, agent: Routed<'_>, asks: &AskedToday) -> anyhow::Result<()> {
+        if goal.is_settled(agent) {
+            return Ok(());
+        }
+        let name = agent.name;
+        let today = format!(
+            "{name} asks {} today",
+            asks_text(asks.model.as_deref(), &asks.url)
+        );
+        let keeps = match goal.other_answer(agent, asks) {
+            _ if self.replace_model => false,
+            None => {
+                out::line(format!("{today}, and goes on asking it through MetaClaw"))?;
+                true
+            }
+            Some(other) => {
+                out::line(format!("{today}. Here {other} would answer it."))?;
+                if out::can_ask() {
+                    out::ask("Keep its own model?", true)?
+                } else {
+                    out::line("It keeps its own model; --replace-model takes the other one")?;
+                    true
+                }
+            }
+        };
+        if keeps {
+            connect::keep(goal, agent, asks)
+        } else {
+            goal.replace(agent)
+        }
+    }
 }
 
-fn tell(notes: &[String]) -> anyhow::Result<()> {
-    for note in notes {
-        out::line(format!("note: {note}"))?;
-    }
-    Ok(())
+fn cells(agent: FoundAgent) -> Vec<String> {
+    let asks = agent.asks.unwrap_or_default();
+    vec![agent.agent, agent.name, asks, agent.said]
 }
 
-/// Restores the agent's files, and prints what was done. Returns whether anything was printed.
-fn release(wires: &Wires, agent: &str) -> anyhow::Result<bool> {
-    let said = restored_text(agent, &wires.unwire(agent).map_err(with_hand)?);
-    let is_told = said.is_some();
-    said.map(out::line).transpose()?;
-    Ok(is_told)
+fn tell(lines: &[String]) -> anyhow::Result<()> {
+    Ok(lines
+        .iter()
+        .try_for_each(|line| out::line(line.trim_end()))?)
 }
 
 fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
@@ -156,34 +177,19 @@ fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
 
 impl UnwireArgs {
     pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
-        let wires = wires(&context.home);
-        let mut any = false;
-        let wired = wires.agents()?;
-        let (openclaw, agents) = match self.agent.as_deref() {
-            None => (true, wired),
-            Some(openclaw::ID) => (true, Vec::new()),
-            Some(name) => {
-                ensure!(
-                    profile(name).is_some() || wired.iter().any(|agent| agent == name),
-                    "{name:?} is no agent that MetaClaw knows or has wired: `metaclaw wire` lists them"
-                );
-                (false, vec![name.to_owned()])
+        let agents = match self.agent {
+            Some(name) => vec![name],
+            None => {
+                let mut all = vec![OPENCLAW_ID.to_owned()];
+                all.extend(wires(&context.home).agents()?);
+                all
             }
         };
-        if openclaw {
-            any |= openclaw::unwire(context)?;
-        }
+        let mut any = false;
         for agent in agents {
-            let was_wired = wires.record(&agent)?.is_some();
-            let is_told = release(&wires, &agent)?;
-            wires.forget(&agent)?;
-            if was_wired && !is_told {
-                out::line(format!(
-                    "{}: its files are as they were, and stay so",
-                    agent_name(&agent)
-                ))?;
-            }
-            any |= was_wired;
+            let told = connect::disconnect(context, &agent)?;
+            any |= told.is_some();
+            told.map(out::line).transpose()?;
         }
         if !any {
             out::line("nothing is wired: all files are as they were")?;
@@ -198,7 +204,7 @@ fn settings_by_hand(name: &str, surroundings: &Surroundings, target: &Target) ->
     let settings = profile(name).and_then(|agent| agent.settings(surroundings, target).ok());
     match settings {
         Some(settings) => settings.by_hand(target),
-        None => format!("{}{}", any_agent(name, target), commands_of(name, target)),
+        None => any_agent(name, target),
     }
 }
 
@@ -214,60 +220,18 @@ fn any_agent(name: &str, target: &Target) -> String {
         || "the provider's name of it".to_owned(),
         |model| format!("any name: MetaClaw asks for {model}"),
     );
-    format!(
-        "\
-OpenAI's APIs    {chat}
-                 as OPENAI_BASE_URL, OPENAI_API_BASE, or the \"base URL\" of an OpenAI-compatible provider
-Anthropic's API  {messages}
-                 as ANTHROPIC_BASE_URL, without /v1
-key              {key}
-model            {model}
-header           X-Agent-Id: {name}
-                 With it, the agent has lessons of its own. Without it, it shares those of all that send none
-fallback         if it has a list of providers: the one that it uses today, as the next one",
-        chat = target.base_url(Api::OpenaiCompletions),
-        messages = target.base_url(Api::AnthropicMessages),
-    )
-}
-
-fn commands_of(name: &str, target: &Target) -> String {
-    if name != "nemoclaw" {
-        return String::new();
+    let mut text = include_str!("../../data/agent_by_hand.txt").to_owned();
+    if name == "nemoclaw" {
+        text += include_str!("../../data/nemoclaw_by_hand.txt");
     }
-    let base_url = target.base_url(Api::OpenaiCompletions);
-    let model = target.model.as_deref().unwrap_or("MODEL");
-    format!(
-        "\n\nNemoClaw, by its documentation; not tried:
-  openshell provider create --name metaclaw --type openai --credential OPENAI_API_KEY=KEY --config OPENAI_BASE_URL={base_url}
-  openshell inference set --provider metaclaw --model {model}"
-    )
-}
-
-fn rows(context: &Context) -> anyhow::Result<Vec<Row>> {
-    let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
-    let is_running = context.home.holder()?.is_some();
-    let mut rows: Vec<Row> = openclaw::row(context, is_running)?.into_iter().collect();
-    let found = PROFILES.iter().filter(|agent| surroundings.has(agent));
-    let mut agents = wires.agents()?;
-    agents.extend(found.map(|agent| agent.id.clone()));
-    // Agents come in the order of the documentation. Those that are no longer supported come last.
-    let place = |id: &String| PROFILES.iter().position(|agent| agent.id == *id);
-    agents.sort_by_key(|id| (place(id).unwrap_or(PROFILES.len()), id.clone()));
-    agents.dedup();
-    for agent in agents {
-        let is = State::from_standing(wires.standing(&agent)?, is_running);
-        let said = match profile(&agent) {
-            Some(_) => is.text(&agent),
-            None => format!("is no longer supported: `metaclaw unwire {agent}`"),
-        };
-        rows.push(Row {
-            name: agent_name(&agent).to_owned(),
-            said,
-            is,
-            agent,
-        });
-    }
-    Ok(rows)
+    let filled = substituted(&text, |word| match word {
+        "chat" => Some(target.base_url(Api::OpenaiCompletions)),
+        "messages" => Some(target.base_url(Api::AnthropicMessages)),
+        "key" => Some(key.to_owned()),
+        "model" => Some(model.clone()),
+        _ => Some(name.to_owned()),
+    });
+    filled.trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -279,6 +243,7 @@ mod tests {
             origin: "http://127.0.0.1:30000".to_owned(),
             key: key.map(Into::into),
             has_provider_key: true,
+            is_own: false,
             model: Some("gpt-5.2".to_owned()),
             upstream: None,
             context_window: None,

@@ -37,6 +37,14 @@ impl Upstream {
         shown.unwrap_or_default().to_owned()
     }
 
+    /// The models that it was asked for, other than to hear wishes.
+    pub(crate) fn models(&self) -> Vec<String> {
+        let chats = self.chats().into_iter().map(|it| it.json());
+        let of_agents = chats.filter(|it| !is_hearing(it));
+        let model = |it: Value| it["model"].as_str().unwrap_or_default().to_owned();
+        of_agents.map(model).collect()
+    }
+
     pub(crate) fn n_asked(&self) -> usize {
         let chats = self.chats();
         chats.iter().filter(|it| !is_hearing(&it.json())).count()

@@ -19,6 +19,7 @@ mod keys;
 mod memory;
 mod metrics;
 mod output;
+mod own_model;
 mod people;
 mod privacy;
 mod prompt_cache;

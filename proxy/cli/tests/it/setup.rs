@@ -93,6 +93,22 @@ async fn what_fails_is_said_and_nothing_is_written() {
 }
 
 #[tokio::test]
+async fn a_provider_needs_no_model_because_each_agent_names_its_own() {
+    let home = Home::bare();
+    let flags = [
+        "setup",
+        "--provider",
+        "anthropic",
+        "--no-check",
+        "--non-interactive",
+    ];
+    home.ask(&flags).await;
+    let text = home.read("config.yaml");
+    has(&text, ["provider: anthropic"]);
+    assert!(!text.contains("model_id"), "{text}");
+}
+
+#[tokio::test]
 async fn a_person_is_asked_again_where_an_answer_fails() {
     let upstream = Upstream::new();
     let home = Home::new("");
@@ -148,7 +164,16 @@ async fn each_choice_asks_only_what_it_needs() {
         ("Key (", KEY),
         ("Model [claude-sonnet-4-6]", ""),
     ];
-    let own_model = [("Who has the model", "none"), ("Model to train", "demo")];
+    let own_model = [
+        ("Who has the model", "none"),
+        ("Model to train", "demo"),
+        ("When are its weights trained [auto]", ""),
+    ];
+    let no_model = [
+        ("Who has the model [openai]", ""),
+        ("Key (", KEY),
+        ("Model [gpt-4o]", "-"),
+    ];
     for (settings, answers, expected) in [
         (
             "",
@@ -161,6 +186,7 @@ async fn each_choice_asks_only_what_it_needs() {
             ][..],
         ),
         ("", &own_model[..], &["model: demo", "kind: base"][..]),
+        ("", &no_model[..], &["provider: openai", KEY][..]),
         (
             "mode: skills_only\njudge: {kind: rules}\n",
             &own_model[..],
@@ -198,7 +224,6 @@ async fn enter_takes_what_openclaw_asks() {
         ("Who has the model [custom]", ""),
         ("Its address", ""),
         ("Enter keeps sk-…abcd", ""),
-        ("Model [scripted]", ""),
         ("Point OpenClaw at MetaClaw", ""),
     ];
     let seen = asked(&home, &upstream, &["setup", "--port", "0"], &answers).await;

@@ -207,7 +207,7 @@ async fn nothing_is_done_unasked() {
     let refusal = alone.refusal(&["start"]).await;
     has(
         &refusal,
-        ["no OpenClaw is configured here: `metaclaw setup`"],
+        ["no agent that MetaClaw knows was found here: `metaclaw setup`"],
     );
     // Relayed, and its file left alone.
     let home = &person.home;

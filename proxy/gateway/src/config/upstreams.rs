@@ -1,8 +1,9 @@
 //! `upstreams.*`, `routing.*` and `agents.*`: the model servers, and which of them answers.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use metaclaw_chat::{Mode, Secret, Span};
+use arc_swap::ArcSwap;
+use metaclaw_chat::{AgentId, Mode, Secret, Span};
 use metaclaw_dialects::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -116,6 +117,9 @@ pub struct AgentRouting {
     #[schemars(length(min = 1))]
     pub upstream: Vec<String>,
 }
+
+/// `agents.*`, which can change while it is in use.
+pub(crate) type AgentRoutes = Arc<ArcSwap<BTreeMap<AgentId, AgentRouting>>>;
 
 // === impl UpstreamConfig ===
 

@@ -1,5 +1,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
 use metaclaw_chat::Message;
 use tokio::time::advance;
@@ -132,7 +133,7 @@ async fn a_users_text_chooses_among_agents_that_are_answered_alike() {
         Delegations::new(&[]),
         SidePatterns::new(&[]).unwrap(),
         &CompatConfig::default(),
-        config.unwrap(),
+        Arc::new(ArcSwap::from_pointee(config.unwrap())),
     );
     let line = |agent: &str| format!("hi\n\nRuntime: agent={agent} | host=h");
     let key =

@@ -2,28 +2,33 @@
 
 use std::{collections::BTreeMap, iter, sync::Arc};
 
+use arc_swap::ArcSwap;
 use metaclaw_chat::{AgentId, Mode};
 use rustls::RootCertStore;
 
 use super::policy::Policy;
 use crate::{
     auth::Authenticator,
-    config::{AgentRouting, ConfigError, GatewayConfig, POLICY},
+    config::{AgentRoutes, AgentRouting, ConfigError, GatewayConfig, POLICY},
     metrics::Answers,
     serving::Serving,
     upstream::{Upstream, UpstreamError},
 };
 
+/// Which upstreams answer which agent. Upstreams and agents can be added while it is in use.
 #[derive(Debug)]
-pub(crate) struct Upstreams {
-    named: BTreeMap<String, Arc<Upstream>>,
+pub struct Upstreams {
+    named: ArcSwap<NamedUpstreams>,
     policy: Policy,
     order: Vec<String>,
-    agents: BTreeMap<AgentId, AgentRouting>,
+    agents: AgentRoutes,
+    roots: Arc<RootCertStore>,
     mode: Mode,
     /// If it requires a key, callers send a key of this proxy, which is not meant for an upstream.
     authenticator: Arc<Authenticator>,
 }
+
+type NamedUpstreams = BTreeMap<String, Arc<Upstream>>;
 
 #[derive(Debug)]
 pub(crate) struct Candidates {
@@ -50,26 +55,36 @@ impl Candidates {
 impl Upstreams {
     pub(crate) fn new(
         config: &GatewayConfig,
-        roots: &RootCertStore,
+        roots: &Arc<RootCertStore>,
         serving: Arc<Serving>,
         authenticator: Arc<Authenticator>,
     ) -> Result<Self, ConfigError> {
-        let mut named = BTreeMap::new();
-        let (fail_over, environment) = (&config.routing.fail_over, &config.environment);
-        for (name, own) in config.upstreams.iter().filter(|(name, _)| *name != POLICY) {
-            let upstream = Upstream::new(name, own, fail_over, environment, roots)?
-                .with_openrouter(&config.openrouter)
-                .with_credentials(&config.aws);
-            named.insert(name.clone(), Arc::new(upstream));
-        }
         Ok(Self {
-            named,
+            named: ArcSwap::from_pointee(named(config, roots)?),
             policy: Policy::new(config, roots, serving)?,
             order: config.routing.order.clone(),
-            agents: config.agents.clone(),
+            agents: Arc::new(ArcSwap::from_pointee(config.agents.clone())),
+            roots: Arc::clone(roots),
             mode: config.mode,
             authenticator,
         })
+    }
+
+    /// Takes the upstreams and the agents of changed settings. Later requests use them; all other settings stay.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ConfigError`] if a start with these settings would be refused. In that case nothing has changed.
+    pub fn reroute(&self, config: &GatewayConfig) -> Result<(), ConfigError> {
+        config.check()?;
+        // First, so that no agent is sent to an upstream that is not here yet.
+        self.named.store(Arc::new(named(config, &self.roots)?));
+        self.agents.store(Arc::new(config.agents.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn agents(&self) -> AgentRoutes {
+        Arc::clone(&self.agents)
     }
 
     pub(super) fn passes_callers_keys(&self) -> bool {
@@ -81,11 +96,12 @@ impl Upstreams {
     }
 
     pub(crate) fn targets(&self, agent: &AgentId) -> Vec<Arc<Upstream>> {
+        let (named, agents) = (self.named.load(), self.agents.load());
         let target = |name: &str| match name {
             POLICY => self.policy.upstream().map(Arc::new),
-            name => self.named.get(name).cloned(),
+            name => named.get(name).cloned(),
         };
-        self.order_of(agent)
+        self.order_of(agents.get(agent), &named)
             .into_iter()
             .filter_map(target)
             .collect()
@@ -113,7 +129,8 @@ impl Upstreams {
     /// Returns why none can.
     pub(crate) fn is_ready(&self, answers: &Answers) -> Result<(), String> {
         let any = AgentId::default_agent();
-        let agents = iter::once(&any).chain(self.agents.keys());
+        let known = self.agents.load();
+        let agents = iter::once(&any).chain(known.keys());
         let mut unable = BTreeMap::new();
         for upstream in agents.flat_map(|agent| self.targets(agent)) {
             match answers.unable(&upstream.name) {
@@ -134,13 +151,17 @@ impl Upstreams {
 
     /// Returns whether our own policy model is among those that answer this agent, even if it is down.
     pub(crate) fn has_policy(&self, agent: &AgentId) -> bool {
-        self.order_of(agent).contains(&POLICY)
+        let (named, agents) = (self.named.load(), self.agents.load());
+        self.order_of(agents.get(agent), &named).contains(&POLICY)
     }
 
     /// Returns the names of the upstreams for an agent's requests. Its own upstreams replace all others, so that its
     /// conversations never reach an upstream that its owner did not choose.
-    fn order_of(&self, agent: &AgentId) -> Vec<&str> {
-        let own = self.agents.get(agent);
+    fn order_of<'a>(
+        &'a self,
+        own: Option<&'a AgentRouting>,
+        named: &NamedUpstreams,
+    ) -> Vec<&'a str> {
         let mode = own.and_then(|own| own.mode).unwrap_or(self.mode);
         let own = own.map_or(&[][..], |own| &own.upstream);
         let of_all = self.order.iter();
@@ -151,10 +172,22 @@ impl Upstreams {
         }
         names.extend(own.iter().map(String::as_str));
         // An agent that the policy model should not answer is answered by it if there is no other upstream.
-        let has_others = names.iter().any(|name| self.named.contains_key(*name));
+        let has_others = names.iter().any(|name| named.contains_key(*name));
         if mode == Mode::SkillsOnly && has_others {
             names.retain(|name| *name != POLICY);
         }
         names
     }
+}
+
+fn named(config: &GatewayConfig, roots: &RootCertStore) -> Result<NamedUpstreams, ConfigError> {
+    let mut named = BTreeMap::new();
+    let (fail_over, environment) = (&config.routing.fail_over, &config.environment);
+    for (name, own) in config.upstreams.iter().filter(|(name, _)| *name != POLICY) {
+        let upstream = Upstream::new(name, own, fail_over, environment, roots)?
+            .with_openrouter(&config.openrouter)
+            .with_credentials(&config.aws);
+        named.insert(name.clone(), Arc::new(upstream));
+    }
+    Ok(named)
 }

@@ -3,7 +3,7 @@
 use tokio_util::task::TaskTracker;
 
 use super::harness::{CHAT, CHATS, Harness, SetUp, Upstream, get, post, reply, says};
-use crate::Failure;
+use crate::{Failure, GatewayConfig};
 
 /// `work` has its own upstream and learns. `home` has none, and does not.
 async fn with_agents(agents: &str) -> (Harness, Upstream, Upstream) {
@@ -72,6 +72,43 @@ async fn other_routes_go_where_the_agents_chats_go() {
     own.next().await.answer("{}").await;
     assert_eq!(client.read().await.text(), "{}");
     assert!(harness.upstream.is_unasked());
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_later_has_its_own_upstream_at_once() {
+    let mut harness = Harness::start().await;
+    let mut later = Upstream::start(&TaskTracker::new()).await;
+    let ok = says("x");
+    let mut llm = Upstream::start(&TaskTracker::new()).await;
+    std::mem::swap(&mut harness.upstream, &mut llm);
+    assert_eq!(answered_by(&harness, "late", &mut llm, &ok).await, 200);
+    let changed = |name: &str| {
+        let upstreams = format!(
+            r#"{{"llm":{{"url":"{}"}},"own":{{"url":"{}"}}}}"#,
+            llm.url(),
+            later.url()
+        );
+        let agents = format!(r#"{{"late":{{"upstream":["{name}"]}}}}"#);
+        let text = format!(r#"{{"upstreams":{upstreams},"agents":{agents}}}"#);
+        serde_json::from_str::<GatewayConfig>(&text).unwrap()
+    };
+    let (wrong, right) = (changed("onw"), changed("own"));
+    let refused = harness.upstreams.reroute(&wrong).unwrap_err().to_string();
+    assert!(refused.contains(r#""onw" is no upstream"#), "{refused}");
+    assert_eq!(answered_by(&harness, "late", &mut llm, &ok).await, 200);
+    harness.upstreams.reroute(&right).unwrap();
+    assert_eq!(answered_by(&harness, "late", &mut later, &ok).await, 200);
+    assert_eq!(answered_by(&harness, "other", &mut llm, &ok).await, 200);
+    // A user's text takes no chat there either.
+    let by_text = chat("", r"Runtime: agent=late | host=h");
+    let seen = harness
+        .refused(&post(CHATS, "x-session-id: c\r\n", &by_text))
+        .await;
+    assert!(
+        seen.text().contains("agent_by_text_alone"),
+        "{}",
+        seen.text()
+    );
 }
 
 /// Makes a chat with these texts of the application and of a user.

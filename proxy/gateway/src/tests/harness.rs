@@ -30,7 +30,8 @@ pub(super) use self::{
 };
 use crate::{
     Endpoint, Failure, Gateway, GatewayConfig, GatewayParts, Metrics, PastReplies, Privacy,
-    Provider, Secret, Services, Serving, UpstreamConfig, gateway::QUEUE, metrics::Counts,
+    Provider, Secret, Services, Serving, UpstreamConfig, Upstreams, gateway::QUEUE,
+    metrics::Counts,
 };
 
 /// A gateway, an upstream named `llm` behind it, and a log that keeps what it gets.
@@ -42,6 +43,7 @@ pub(super) struct Harness {
     pub idle_adapters: Arc<Mutex<Vec<String>>>,
     pub library: Library,
     pub metrics: Arc<Metrics>,
+    pub upstreams: Arc<Upstreams>,
     pub stop: CancellationToken,
     pub tasks: TaskTracker,
     _skills: tempfile::TempDir,
@@ -126,7 +128,7 @@ impl Harness {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let metrics = gateway.metrics();
+        let (metrics, upstreams) = (gateway.metrics(), gateway.upstreams());
         let stop = CancellationToken::new();
         tasks.spawn(gateway.serve(listener, stop.clone()));
         Self {
@@ -137,6 +139,7 @@ impl Harness {
             idle_adapters,
             library,
             metrics,
+            upstreams,
             stop,
             tasks,
             _skills: skills,

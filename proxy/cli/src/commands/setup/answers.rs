@@ -4,7 +4,7 @@ use metaclaw_chat::Secret;
 use metaclaw_settings::{Loaded, Origin, address::host, providers};
 use metaclaw_wiring::{Api, Credential, Found};
 
-pub(in crate::commands) const MODE: &str = "mode";
+pub(crate) const MODE: &str = "mode";
 pub(super) const PROVIDER: &str = "llm.provider";
 pub(super) const ADDRESS: &str = "llm.api_base";
 pub(super) const MODEL: &str = "llm.model_id";
@@ -12,7 +12,7 @@ pub(super) const KEY: &str = "llm.api_key";
 pub(super) const DIALECT: &str = "upstreams.llm.dialect";
 
 /// The answers by key, in the order of the questions.
-pub(in crate::commands) struct SetupAnswers<'a> {
+pub(crate) struct SetupAnswers<'a> {
     pub(super) loaded: &'a Loaded,
     found: Option<&'a Found>,
     /// `None` removes the key from the file.
@@ -36,7 +36,7 @@ impl<'a> SetupAnswers<'a> {
     }
 
     /// Creates answers with the agent's own values, which replace those of the settings.
-    pub(in crate::commands) fn of_agent(loaded: &'a Loaded, found: &'a Found) -> Self {
+    pub(crate) fn of_agent(loaded: &'a Loaded, found: &'a Found) -> Self {
         let mut answers = Self::new(loaded, Vec::new(), Some(found));
         for key in [ADDRESS, PROVIDER, MODEL, KEY, DIALECT] {
             answers.set(key, value_of(found, key));
@@ -86,7 +86,7 @@ impl<'a> SetupAnswers<'a> {
     }
 
     /// Records an answer, and replaces an earlier one.
-    pub(in crate::commands) fn set(&mut self, key: &str, value: Option<String>) {
+    pub(crate) fn set(&mut self, key: &str, value: Option<String>) {
         self.given.retain(|(known, _)| known != key);
         self.given.push((key.to_owned(), value));
     }
@@ -136,7 +136,7 @@ impl<'a> SetupAnswers<'a> {
     }
 
     /// Returns what has to be written: the values that differ from the settings.
-    pub(in crate::commands) fn changes(self) -> Vec<(String, Option<String>)> {
+    pub(crate) fn changes(self) -> Vec<(String, Option<String>)> {
         let is_new = |(key, value): &&(String, Option<String>)| match value {
             Some(_) => self.before(key) != *value,
             None => matches!(self.loaded.origin(key), Some(Origin::File(_))),

@@ -1,4 +1,5 @@
-//! Asks the questions in order: who has the model, its address, the key, the model, and whether to wire the agent.
+//! Asks the questions in order: who has the model, its address, the key, the model if nothing says it, the mode if a
+//! model is trained, and whether to wire the agent.
 
 use metaclaw_settings::{address::host, edit, providers};
 use metaclaw_wiring::{Credential, Found};
@@ -17,7 +18,20 @@ const NOBODY: &str = "none";
 const CUSTOM: &str = "custom";
 const TRAINED: &str = "trainer.model";
 const JUDGE: &str = "judge.kind";
+const NO_MODEL: &str = "-";
 const MAX_LISTED: usize = 12;
+
+const TRAINED_WHEN: [(&str, &str); 3] = [
+    ("auto", "while you are away (recommended)"),
+    (
+        "rl",
+        "whenever enough replies are judged, also while you work",
+    ),
+    (
+        "skills_only",
+        "never: MetaClaw learns wishes and skills alone",
+    ),
+];
 
 pub(super) struct Interview<'a> {
     pub prompt: TerminalPrompt,
@@ -159,11 +173,22 @@ impl<'a> Interview<'a> {
         Ok(())
     }
 
+    /// Asks for the model, unless a flag, the agent or a list of one says it.
     fn model(&mut self, listed: &[String]) -> anyhow::Result<()> {
+        let is_there = |name: &str| listed.is_empty() || listed.iter().any(|model| model == name);
+        let only = listed.first().filter(|_| listed.len() == 1).cloned();
+        let is_open = self.answers.is_given(MODEL) || self.answers.before(MODEL).is_none();
+        let known = self.answers.get(MODEL).or(only);
+        if let Some(known) = known.filter(|known| is_open && is_there(known)) {
+            self.prompt.say(&format!("  the model is {known}"))?;
+            self.answers.set(MODEL, Some(known));
+            return Ok(());
+        }
         if (1..=MAX_LISTED).contains(&listed.len()) {
             self.prompt.say(&format!("  {}", listed.join(", ")))?;
         }
-        let is_there = |name: &str| listed.is_empty() || listed.iter().any(|model| model == name);
+        let hint = format!("  {NO_MODEL} is none: each agent keeps the model that it names");
+        self.prompt.say(&hint)?;
         let provider = self.answers.get(PROVIDER);
         let known = provider.as_deref().and_then(providers::named);
         let usual = known.map_or("", |provider| provider.model);
@@ -173,6 +198,10 @@ impl<'a> Interview<'a> {
         };
         loop {
             let model = self.value(MODEL, "Model", usual)?;
+            if model == NO_MODEL {
+                self.answers.set(MODEL, None);
+                return Ok(());
+            }
             if is_there(&model) {
                 return Ok(());
             }
@@ -188,15 +217,20 @@ impl<'a> Interview<'a> {
     fn own_model(&mut self) -> anyhow::Result<()> {
         let what = "Model to train: a folder in Hugging Face form, a GGUF file, or demo";
         self.value(TRAINED, what, "demo")?;
-        if self.answers.get(MODE).as_deref() == Some("skills_only") {
-            self.answers.set(MODE, Some("auto".to_owned()));
-        }
         let has_judge = [JUDGE, "judge.url"]
             .iter()
             .any(|key| self.answers.get(key).is_some());
         if !has_judge {
             self.answers.set(JUDGE, Some("base".to_owned()));
         }
+        let choices = TRAINED_WHEN.map(|(name, about)| PromptChoice { name, about });
+        // With a model to train, the former mode is no reason to train nothing.
+        let mode = self.answers.get(MODE).filter(|mode| mode == "rl");
+        let preset = mode.unwrap_or_else(|| "auto".to_owned());
+        let chosen = self
+            .prompt
+            .choose("When are its weights trained", &choices, &preset)?;
+        self.answers.set(MODE, Some(chosen));
         Ok(())
     }
 

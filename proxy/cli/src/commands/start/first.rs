@@ -1,17 +1,21 @@
 //! The first minute: with nothing configured, the agent's own model is found, shown, and asked about
 //! once.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use metaclaw_control::home::Home;
-use metaclaw_settings::{Loaded, Policy, edit};
-use metaclaw_wiring::{Credential, DetectError, Found, Models, Standing, Target, detect};
+use metaclaw_settings::{Loaded, Policy};
+use metaclaw_wiring::{
+    AgentProfile, Credential, DetectError, Found, Models, PROFILES, Standing, Target, detect,
+};
 
 use crate::{
     agent::{surroundings, target, wiring},
-    commands::{
-        context::Context,
-        setup::answers::{MODE, SetupAnswers},
+    commands::context::Context,
+    connect::{
+        self,
+        goal::{Goal, asks_text},
+        routed,
     },
     out,
 };
@@ -19,7 +23,7 @@ use crate::{
 const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
 
 /// What may be done to the agent's own configuration.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct AgentArgs {
     /// Relay the agent's own model, and point the agent at the proxy, without asking.
     #[arg(short, long)]
@@ -55,9 +59,7 @@ pub(super) fn prepare(
     }
     let found = match detect(&surroundings(&context.environment)) {
         Ok(Some(found)) => found,
-        Ok(None) if is_first => {
-            bail!("nothing to relay yet, and no OpenClaw is configured here: `metaclaw setup`")
-        }
+        Ok(None) if is_first => return offer_others(context, args, true),
         Err(error) if is_first => return Err(nothing_found(error)),
         Err(error) if args.yes => return Err(error.into()),
         Ok(None) | Err(_) => return Ok(()),
@@ -69,15 +71,16 @@ pub(super) fn prepare(
     if !agreed(context, args, &found, &target, is_first)? {
         return Ok(());
     }
-    let is_ours = wiring.record()?.is_some();
-    configure(
-        context,
-        &found,
-        is_first,
-        is_ours && loaded.config.llm.api_base.is_some(),
-    )?;
+    // Whoever wrote another upstream there meant it.
+    let is_ours = wiring.record()?.is_some() && loaded.config.llm.api_base.is_some();
+    if is_first || is_ours && context.home.config().exists() {
+        Goal::load(context)?.adopt(&found)?;
+    }
     if !args.no_wire && loaded.config.wires_agent() {
         wiring.accept(&found)?;
+        if is_first {
+            offer_others(context, args, false)?;
+        }
     }
     Ok(())
 }
@@ -161,24 +164,44 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
     lines.join("\n")
 }
 
-fn configure(
-    context: &Context,
-    found: &Found,
-    is_first: bool,
-    is_ours: bool,
-) -> anyhow::Result<()> {
-    let path = context.home.config();
-    // Whoever wrote another upstream there meant it.
-    let may_write = is_first || is_ours && path.exists();
-    if !may_write {
+/// Offers each other agent that is found here.
+///
+/// # Errors
+/// If there is nothing else to relay, and no agent was taken.
+fn offer_others(context: &Context, args: &AgentArgs, is_needed: bool) -> anyhow::Result<()> {
+    let surroundings = surroundings(&context.environment);
+    let agents = PROFILES.iter().filter(|agent| surroundings.has(agent));
+    let agents = agents.filter_map(|agent| Some((agent, agent.asked_today(&surroundings)?)));
+    let may_ask = out::can_ask() && !args.yes && !args.no_wire;
+    let (mut commands, mut is_taken) = (Vec::new(), false);
+    for (AgentProfile { id, name, .. }, asks) in agents {
+        let Some(agent) = routed(id) else { continue };
+        commands.push(format!("`metaclaw wire {id}`"));
+        if may_ask {
+            let model = asks_text(asks.model.as_deref(), &asks.url);
+            out::line(format!(
+                "Found {name}: asks {model}, and keeps its model and its login"
+            ))?;
+            if out::ask("Relay it through MetaClaw?", true)? {
+                let mut goal = Goal::load(context)?;
+                connect::keep(&mut goal, agent, &asks)?;
+                connect::connect(&goal, id)?
+                    .iter()
+                    .try_for_each(out::line)?;
+                is_taken = true;
+            }
+        }
+    }
+    if is_taken || !is_needed {
         return Ok(());
     }
-    let dir = context.home.dir();
-    (context.home.create()).with_context(|| format!("cannot create {}", dir.display()))?;
-    let loaded = context.settings_of(path.clone())?;
-    let mut answers = SetupAnswers::of_agent(&loaded, found);
-    if is_first {
-        answers.set(MODE, Some("skills_only".to_owned()));
+    if commands.is_empty() {
+        bail!(
+            "nothing to relay yet, and no agent that MetaClaw knows was found here: `metaclaw setup`"
+        );
     }
-    Ok(edit::answer_in_file(&path, &answers.changes())?)
+    bail!(
+        "nothing to relay yet: {} relays what that agent asks today; {OTHERWISE}",
+        commands.join(" or ")
+    )
 }

@@ -1,0 +1,59 @@
+//! The agents of this machine, as the page finds and connects them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use metaclaw_control::operations::agents::{AgentChange, AgentConnector, FoundAgent};
+use metaclaw_gateway::Upstreams;
+
+use super::gateway;
+use crate::{
+    commands::context::Context,
+    connect::{self, goal::Goal},
+};
+
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub context: Context,
+    /// The file of settings.
+    pub file: PathBuf,
+    /// The origin of the proxy.
+    pub origin: String,
+    pub upstreams: Arc<Upstreams>,
+}
+
+// === impl Connector ===
+
+impl Connector {
+    /// Reads the settings anew, because a command may have changed them.
+    fn goal(&self) -> anyhow::Result<Goal> {
+        Goal::of_file(&self.context, self.file.clone(), Some(self.origin.clone()))
+    }
+
+    fn reroute(&self, goal: &Goal) -> anyhow::Result<()> {
+        let config = gateway::config(&goal.loaded.config, &goal.policy, &self.context.environment)?;
+        Ok(self.upstreams.reroute(&config)?)
+    }
+}
+
+impl AgentConnector for Connector {
+    fn agents(&self) -> anyhow::Result<Vec<FoundAgent>> {
+        connect::agents(&self.goal()?)
+    }
+
+    fn change(&self, change: &AgentChange) -> anyhow::Result<String> {
+        let mut goal = self.goal()?;
+        let told = match change {
+            AgentChange::Connect(id) => {
+                connect::keep_known(&mut goal, id)?;
+                self.reroute(&goal)?;
+                connect::connect(&goal, id)?.into_iter().next()
+            }
+            AgentChange::Disconnect(id) => connect::disconnect(&self.context, id)?,
+            AgentChange::Reroute => {
+                self.reroute(&goal)?;
+                None
+            }
+        };
+        Ok(told.unwrap_or_else(|| "nothing was to be done".to_owned()))
+    }
+}

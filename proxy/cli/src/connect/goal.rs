@@ -1,0 +1,256 @@
+//! The proxy that agents are pointed at, and who answers each of them there.
+
+use std::path::PathBuf;
+
+use anyhow::{bail, ensure};
+use metaclaw_chat::{Mode, Secret};
+use metaclaw_control::home::RunFile;
+use metaclaw_gateway::{AgentRouting, LLM, POLICY};
+use metaclaw_settings::{
+    Loaded, Origin, Policy,
+    address::{host, is_here},
+    edit,
+};
+use metaclaw_wiring::{Api, AskedToday, Found, Target, WiringError};
+
+use crate::{
+    commands::{
+        context::Context,
+        setup::answers::{MODE, SetupAnswers},
+    },
+    wires::{target_of, wires_others},
+};
+
+#[derive(Debug)]
+pub(crate) struct Goal {
+    pub(crate) context: Context,
+    file: PathBuf,
+    pub(crate) loaded: Loaded,
+    pub(crate) policy: Policy,
+    /// The origin of the proxy, if it runs.
+    pub(crate) running: Option<String>,
+}
+
+/// An agent as `agents.*` and `upstreams.*` name it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Routed<'a> {
+    /// The agent that the proxy sees.
+    pub agent: &'a str,
+    /// The upstream that stands for the agent's own provider.
+    pub upstream: &'a str,
+    /// The agent's name for a person.
+    pub name: &'a str,
+}
+
+pub(crate) fn with_hand(error: WiringError) -> anyhow::Error {
+    let by_hand = match &error {
+        WiringError::Layout { by_hand, .. } => Some(by_hand.clone()),
+        _ => None,
+    };
+    match by_hand {
+        Some(by_hand) => anyhow::anyhow!("{error}; by hand:\n{by_hand}"),
+        None => error.into(),
+    }
+}
+
+/// Returns a model and an address, in words.
+pub(crate) fn asks_text(model: Option<&str>, url: &str) -> String {
+    format!("{} at {}", model.unwrap_or("its own model"), host(url))
+}
+
+// === impl Goal ===
+
+impl Goal {
+    pub(crate) fn load(context: &Context) -> anyhow::Result<Self> {
+        let is_held = context.home.holder()?.is_some();
+        let run: Option<RunFile> = if is_held {
+            context.home.run_file()?
+        } else {
+            None
+        };
+        let origin = |run: RunFile| {
+            let url = run.base_url.trim_end_matches('/');
+            url.trim_end_matches("/v1").to_owned()
+        };
+        Self::of_file(context, context.home.config(), run.map(origin))
+    }
+
+    pub(crate) fn of_file(
+        context: &Context,
+        file: PathBuf,
+        running: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let loaded = context.settings_of(file.clone())?;
+        let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
+        let context = context.clone();
+        Ok(Self {
+            context,
+            file,
+            loaded,
+            policy,
+            running,
+        })
+    }
+
+    pub(crate) fn target(&self, agent: &str) -> Target {
+        let config = &self.loaded.config;
+        let target = target_of(agent, config, &self.policy, config.gateway.proxy.address());
+        match &self.running {
+            Some(origin) => Target {
+                origin: origin.clone(),
+                ..target
+            },
+            None => target,
+        }
+    }
+
+    /// Returns the proxy as the agent reaches it if the proxy relays to the agent's own provider.
+    pub(crate) fn own_target(&self, agent: &str, asks: &AskedToday) -> Target {
+        Target {
+            has_provider_key: asks.key.is_some() && !asks.sends_login,
+            is_own: true,
+            model: None,
+            upstream: Some(asks.url.clone()),
+            ..self.target(agent)
+        }
+    }
+
+    pub(crate) fn check(&self, agent: &str) -> anyhow::Result<()> {
+        let config = &self.loaded.config;
+        ensure!(
+            wires_others(config),
+            "claw_type: none says that no agent is changed: set it to another value, or leave it out"
+        );
+        ensure!(
+            self.policy.is_some() || config.has_upstream(),
+            "nothing to relay yet: `metaclaw setup` asks whom MetaClaw asks"
+        );
+        let keys = &config.gateway.proxy.keys;
+        let may_speak = keys
+            .values()
+            .any(|one| one.agents.iter().any(|own| own.as_str() == agent));
+        ensure!(
+            keys.is_empty() || may_speak || config.gateway.proxy.api_key.is_some(),
+            "no key in proxy.keys may speak for {agent}: `metaclaw keys add {agent} --agent {agent}`"
+        );
+        Ok(())
+    }
+
+    fn routing(&self, agent: &str) -> Option<&AgentRouting> {
+        let mut agents = self.loaded.config.gateway.agents.iter();
+        agents.find(|(id, _)| id.as_str() == agent).map(|it| it.1)
+    }
+
+    /// Returns whether the owner's settings name other upstreams for the agent. Then nothing is asked or changed.
+    pub(crate) fn is_settled(&self, agent: Routed<'_>) -> bool {
+        let own = self
+            .routing(agent.agent)
+            .map_or(&[][..], |own| &own.upstream);
+        own.iter().any(|name| name != agent.upstream)
+    }
+
+    /// Returns who would answer the agent by the settings, if that is not what it asks today.
+    pub(crate) fn other_answer(&self, agent: Routed<'_>, asks: &AskedToday) -> Option<String> {
+        let config = &self.loaded.config;
+        let own = self.routing(agent.agent);
+        let mode = own.and_then(|own| own.mode).unwrap_or(config.learner.mode);
+        if self.policy.is_some() && mode != Mode::SkillsOnly {
+            return Some("the model that MetaClaw trains".to_owned());
+        }
+        if own.is_some_and(|own| own.upstream.iter().any(|name| name == agent.upstream)) {
+            return None;
+        }
+        let Target {
+            has_provider_key,
+            model,
+            upstream,
+            ..
+        } = self.target(agent.agent);
+        let (order, upstreams) = (&config.gateway.routing.order, &config.gateway.upstreams);
+        let mut addresses = order.iter().filter_map(|name| match name.as_str() {
+            POLICY => None,
+            LLM => upstream.as_deref(),
+            name => upstreams.get(name)?.address(),
+        });
+        let url = addresses.next()?;
+        let is_same = host(url) == host(&asks.url) && model.is_none() && !has_provider_key;
+        let model = model.unwrap_or_else(|| "the model that it names".to_owned());
+        (!is_same).then(|| format!("{model} at {}", host(url)))
+    }
+
+    /// Writes into the settings that the agent's own provider answers it.
+    pub(crate) fn keep(&mut self, agent: Routed<'_>, asks: &AskedToday) -> anyhow::Result<()> {
+        let Routed { upstream, name, .. } = agent;
+        let needs_key = self.loaded.config.gateway.proxy.requires_key();
+        if asks.sends_login && needs_key {
+            bail!(
+                "{name} cannot keep its own login: callers must show a key of MetaClaw's (proxy.api_key, proxy.keys), and what they show is not passed on. With --replace-model, MetaClaw's model answers"
+            );
+        }
+        if !asks.sends_login && asks.key.is_none() && !is_here(&asks.url) {
+            bail!(
+                "{name} cannot keep its own model: its key for {} stands in none of the files that MetaClaw reads. `metaclaw setup` asks for it",
+                host(&asks.url)
+            );
+        }
+        let key = asks.key.as_ref().filter(|_| !asks.sends_login);
+        let keys = key.map(|key| serde_json::to_string(&[Secret::expose(key)]));
+        let dialect = (asks.api == Api::AnthropicMessages).then(|| "anthropic".to_owned());
+        let of_upstream = |field: &str| format!("upstreams.{upstream}.{field}");
+        let mode = self
+            .policy
+            .is_some()
+            .then(|| Mode::SkillsOnly.as_str().to_owned());
+        self.write(vec![
+            (of_upstream("url"), Some(asks.url.clone())),
+            (of_upstream("dialect"), dialect),
+            (of_upstream("keys"), keys.transpose()?),
+            (
+                format!("agents.{}.upstream", agent.agent),
+                Some(upstream.to_owned()),
+            ),
+            (format!("agents.{}.mode", agent.agent), mode),
+        ])
+    }
+
+    /// Writes what OpenClaw asks as `llm.*`, which answers every agent that has no upstream of its own, and learns.
+    pub(crate) fn adopt(&mut self, found: &Found) -> anyhow::Result<()> {
+        let changes = SetupAnswers::of_agent(&self.loaded, found).changes();
+        self.write(changes)
+    }
+
+    /// Takes out of the settings that the agent's own provider answers it.
+    pub(crate) fn replace(&mut self, agent: Routed<'_>) -> anyhow::Result<()> {
+        let own = self.routing(agent.agent);
+        if own.is_some_and(|own| own.upstream == [agent.upstream]) {
+            for section in [
+                format!("agents.{}", agent.agent),
+                format!("upstreams.{}", agent.upstream),
+            ] {
+                edit::unset_in_file(&self.file, &section)?;
+            }
+            self.reload()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, mut changes: Vec<(String, Option<String>)>) -> anyhow::Result<()> {
+        let is_there = |key: &str| matches!(self.loaded.origin(key), Some(Origin::File(_)));
+        changes.retain(|(key, value)| value.is_some() || is_there(key));
+        self.context.home.create()?;
+        if !self.file.exists() {
+            changes.insert(
+                0,
+                (MODE.to_owned(), Some(Mode::SkillsOnly.as_str().to_owned())),
+            );
+        }
+        edit::answer_in_file(&self.file, &changes)?;
+        self.reload()
+    }
+
+    fn reload(&mut self) -> anyhow::Result<()> {
+        let running = self.running.take();
+        *self = Self::of_file(&self.context, self.file.clone(), running)?;
+        Ok(())
+    }
+}

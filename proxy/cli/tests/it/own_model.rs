@@ -1,0 +1,200 @@
+//! Agents that keep their own model and login: one command sets them up, and the settings of others do not reach them.
+
+use metaclaw_test_kit::post;
+use serde_json::{Value, json};
+
+use crate::{
+    harness::{Home, Upstream, has},
+    output::at_terminal,
+};
+
+const KEY: &str = "authorization: Bearer sk-own\r\n";
+const CODEX: &str = ".codex/config.toml";
+const OPENCODE: &str = ".config/opencode/opencode.json";
+
+/// A home with Codex, which asks this upstream, and nothing of MetaClaw's.
+fn with_codex(upstream: &Upstream) -> (Home, String) {
+    let home = Home::bare()
+        .with_variable("METACLAW__PROXY__PORT", "0")
+        .with_variable("METACLAW__UI__PORT", "0");
+    let codex = format!(
+        "# mine\nmodel = \"gpt-mine\"\nopenai_base_url = \"{}\" # paid by work\n",
+        upstream.url
+    );
+    home.write(CODEX, &codex);
+    (home, codex)
+}
+
+fn run_file(home: &Home) -> Value {
+    serde_json::from_str(&home.read("run.json")).unwrap()
+}
+
+/// Sends a chat as this agent sends it to the proxy.
+async fn chat(home: &Home, agent: &str) {
+    let url = run_file(home)["base_url"].as_str().unwrap().to_owned();
+    let origin = url.strip_suffix("/v1").unwrap();
+    let body = json!({"model": "gpt-mine", "messages": [{"role": "user", "content": "Hello"}]});
+    let headers = format!("{KEY}x-agent-id: {agent}\r\n");
+    let reply = post(origin, "/v1/chat/completions", &headers, &body).await;
+    has(reply.unwrap(), ["answer to 1"]);
+}
+
+/// Asks the control listener of the running process.
+async fn control(home: &Home, path: &str, body: &Value) -> String {
+    let run = run_file(home);
+    let origin = format!("http://{}", run["control"].as_str().unwrap());
+    let token = run["token"].as_str().unwrap();
+    let headers = format!("authorization: Bearer {token}\r\n");
+    post(&origin, path, &headers, body).await.unwrap()
+}
+
+#[tokio::test]
+async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
+    let (work, home_server) = (Upstream::new(), Upstream::new());
+    let (home, codex) = with_codex(&work);
+    let told = home.ask(&["wire", "codex"]).await;
+    let asks = format!(
+        "Codex asks gpt-mine at {} today, and goes on asking it",
+        work.address
+    );
+    has(
+        &told,
+        [
+            asks.as_str(),
+            "base URL",
+            "Codex asks MetaClaw; `metaclaw stop` puts",
+        ],
+    );
+    assert!(home.read(CODEX).contains("requires_openai_auth = true"));
+    chat(&home, "codex").await;
+    assert_eq!((work.n_asked(), &*work.shown()), (1, "Bearer sk-own"));
+    assert_eq!(work.models(), ["gpt-mine"]);
+
+    // Another provider, whose key MetaClaw sends. The proxy runs, and takes it at once.
+    let opencode = format!(
+        "{{\"model\": \"mine/m\", \"provider\": {{\"mine\": {{\"options\": {{\"baseURL\": \"{}\", \"apiKey\": \"sk-opencode\"}}}}}}}}\n",
+        home_server.url
+    );
+    home.write(OPENCODE, &opencode);
+    let told = home.ask(&["wire", "opencode"]).await;
+    assert!(
+        !told.contains("sk-opencode") && !told.contains("base URL"),
+        "{told}"
+    );
+    chat(&home, "opencode").await;
+    assert_eq!(home_server.shown(), "Bearer sk-opencode");
+    chat(&home, "codex").await;
+    assert_eq!((work.n_asked(), home_server.n_asked()), (2, 1));
+
+    // The next start points both here again.
+    home.ask(&["stop"]).await;
+    assert_eq!(
+        (home.read(CODEX), home.read(OPENCODE)),
+        (codex.clone(), opencode.clone())
+    );
+    home.ask(&["start", "-d"]).await;
+    chat(&home, "codex").await;
+    assert_eq!(work.n_asked(), 3);
+    let listed = home.ask(&["wire"]).await;
+    let asks = format!("its own model at {}", work.address);
+    has(&listed, [asks.as_str(), "asks MetaClaw"]);
+    home.ask(&["unwire", "codex"]).await;
+    home.ask(&["unwire"]).await;
+    assert_eq!((home.read(CODEX), home.read(OPENCODE)), (codex, opencode));
+    home.ask(&["stop"]).await;
+}
+
+#[tokio::test]
+async fn where_another_model_would_answer_the_owner_is_asked() {
+    let (own, other) = (Upstream::new(), Upstream::new());
+    let (home, codex) = with_codex(&own);
+    let llm = format!(
+        "llm: {{api_base: '{}', model_id: scripted, api_key: sk-0123456789abcd}}\n",
+        other.url
+    );
+    let is_kept = || home.read("config.yaml").contains("codex:");
+    let wire = ["wire", "codex", "--no-start"];
+    let question = format!(
+        "Codex asks gpt-mine at {} today. Here scripted at {} would answer it.",
+        own.address, other.address
+    );
+    for (answer, keeps) in [("", true), ("n", false)] {
+        home.write("config.yaml", &llm);
+        let keep = [("Keep its own model? [Y/n]", answer)];
+        let (seen, is_done) = at_terminal(&home, &wire, &keep).await;
+        assert!(is_done && seen.contains(&question), "{seen}");
+        assert_eq!(is_kept(), keeps, "{seen}");
+    }
+    // Nobody is there to be asked.
+    let told = home.ask(&wire).await;
+    has(
+        &told,
+        [question.as_str(), "It keeps its own model; --replace-model"],
+    );
+    assert!(is_kept());
+    // Once kept, it is not asked about again.
+    let told = home.ask(&wire).await;
+    assert!(!told.contains("would answer"), "{told}");
+    home.ask(&["wire", "codex", "--no-start", "--replace-model"])
+        .await;
+    assert!(!is_kept(), "{}", home.read("config.yaml"));
+    home.ask(&["start", "-d"]).await;
+    chat(&home, "codex").await;
+    assert_eq!((own.n_asked(), other.n_asked()), (0, 1));
+    home.ask(&["stop"]).await;
+    assert_eq!(home.read(CODEX), codex);
+}
+
+#[tokio::test]
+async fn a_first_start_offers_the_agents_that_it_finds() {
+    let upstream = Upstream::new();
+    let (home, codex) = with_codex(&upstream);
+    let refusal = home.refusal(&["start", "-d"]).await;
+    has(
+        &refusal,
+        ["nothing to relay yet: `metaclaw wire codex` relays what that agent asks"],
+    );
+    let yes = [("Relay it through MetaClaw? [Y/n]", "")];
+    let (seen, is_done) = at_terminal(&home, &["start", "-d"], &yes).await;
+    let found = format!("Found Codex: asks gpt-mine at {}", upstream.address);
+    assert!(is_done && seen.contains(&found), "{seen}");
+    chat(&home, "codex").await;
+    assert_eq!(upstream.shown(), "Bearer sk-own");
+    home.ask(&["stop"]).await;
+    assert_eq!(home.read(CODEX), codex);
+}
+
+#[tokio::test]
+async fn the_running_process_connects_and_disconnects_agents_for_the_page() {
+    let (own, other) = (Upstream::new(), Upstream::new());
+    let (home, codex) = with_codex(&own);
+    let llm = format!("llm: {{api_base: '{}', model_id: scripted}}\n", other.url);
+    home.write("config.yaml", &llm);
+    home.ask(&["start", "-d"]).await;
+    let found = control(&home, "/agents", &Value::Null).await;
+    let asks = format!("gpt-mine at {}", own.address);
+    has(
+        &found,
+        ["\"agent\":\"codex\"", "\"is\":\"not_wired\"", asks.as_str()],
+    );
+    let told = control(&home, "/agent", &json!({"Connect": "codex"})).await;
+    has(&told, ["Codex asks MetaClaw at"]);
+    chat(&home, "codex").await;
+    assert_eq!((own.n_asked(), other.n_asked()), (1, 0));
+    let found = control(&home, "/agents", &Value::Null).await;
+    has(&found, ["\"is\":\"wired\""]);
+    let told = control(&home, "/agent", &json!({"Disconnect": "codex"})).await;
+    has(&told, ["as before, byte for byte"]);
+    assert_eq!(home.read(CODEX), codex);
+    for (change, why) in [
+        (json!({"Connect": "llm"}), "do not say which model it asks"),
+        (
+            json!({"Connect": "../x"}),
+            "is no agent that MetaClaw knows",
+        ),
+    ] {
+        let refused = control(&home, "/agent", &change).await;
+        has(&refused, ["409", why]);
+    }
+    home.ask(&["stop"]).await;
+}
