@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, Datum, LossConfig, LossFn, NameError, RunId,
     wire::{ForwardBackwardRequest, ForwardRequest, OptimStepReply, OptimStepRequest},
@@ -21,6 +21,7 @@ use crate::{
         BatchStats, CheckpointManifest, DataSetUse, KnownCheckpoint, Numbers, Provenance,
         ResumePoint, names,
     },
+    metrics::{Recorder, StepRecord},
     trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
@@ -178,6 +179,11 @@ struct WeightedBatch {
     loss: Option<f64>,
 }
 
+struct EpochSteps {
+    numbers: Numbers,
+    held_out_loss: Option<f64>,
+}
+
 struct TakenStep {
     loss: f64,
     n_tokens: usize,
@@ -201,6 +207,9 @@ pub(super) struct FineTuning<'a, T> {
     pub reference: Option<ReferenceLogprobs>,
     pub made: Vec<MadeEpoch>,
     pub patience: Patience,
+    pub recorder: &'a Recorder,
+    /// Steps whose figures are written: an epoch that begins again comes to the same ones.
+    pub n_recorded: u64,
     pub tell: &'a mut T,
 }
 
@@ -318,13 +327,16 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         };
         // What was put there is changed from here on.
         self.run.at = None;
-        let numbers = self.steps(epoch, &id).await?;
+        let EpochSteps {
+            numbers,
+            held_out_loss,
+        } = self.steps(epoch, &id).await?;
         let (adapter, checkpoint) = self.line.names(epoch)?;
         let made = MadeEpoch {
             epoch,
             adapter: adapter.clone(),
             held_out_before: before,
-            held_out_loss: self.held_out_loss(&id).await?,
+            held_out_loss,
         };
         let loss = numbers.loss;
         let file = self.file.display().to_string();
@@ -348,9 +360,9 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(made)
     }
 
-    async fn steps(&mut self, epoch: u64, id: &RunId) -> Result<Numbers, PassError> {
+    async fn steps(&mut self, epoch: u64, id: &RunId) -> Result<EpochSteps, PassError> {
         let n_params = self.run.n_params;
-        let mut numbers = Numbers::default();
+        let (mut numbers, mut held_out_loss) = (Numbers::default(), None);
         let batches = self.plan.batches(epoch);
         let n_batches = batches.len();
         for (at, batch) in (1..).zip(batches) {
@@ -364,7 +376,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             numbers.skipped |= taken.stepped.skipped;
             numbers.n_tokens += taken.n_tokens;
             numbers.train_seconds += began.elapsed().as_secs_f64();
-            (self.tell)(SftEvent::Step(SftStep {
+            let told = SftStep {
                 step,
                 of: self.plan.n_steps(),
                 epoch,
@@ -374,11 +386,56 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 skipped: taken.stepped.skipped,
                 n_tokens: taken.n_tokens,
                 seconds: began.elapsed().as_secs_f64(),
-            }));
+            };
+            (self.tell)(SftEvent::Step(told.clone()));
+            if step == epoch * self.plan.steps_per_epoch() {
+                held_out_loss = self.held_out_loss(id).await?;
+            }
+            if step > self.n_recorded {
+                let record = StepRecord {
+                    held_out_loss,
+                    ..self.record(&told, taken.stepped.step, batch.len())?
+                };
+                self.recorder.record(record).await;
+                self.n_recorded = step;
+            }
         }
         let method = self.plan.objective.as_str().to_owned();
         numbers.losses.insert(method, numbers.loss);
-        Ok(numbers)
+        Ok(EpochSteps {
+            numbers,
+            held_out_loss,
+        })
+    }
+
+    /// The figures of a step, as those of other steps. `steps` is the number of optimiser steps in the weights.
+    fn record(&self, step: &SftStep, steps: u64, n_rows: usize) -> Result<StepRecord, NameError> {
+        let method = self.plan.objective.as_str().to_owned();
+        Ok(StepRecord {
+            agent: self.line.agent.clone(),
+            lineage: self.line.lineage.clone(),
+            n: step.step,
+            step: steps,
+            adapter: self.line.names(step.epoch)?.0.to_string(),
+            n_turns: 0,
+            numbers: Numbers {
+                loss: step.loss,
+                losses: [(method.clone(), step.loss)].into(),
+                grad_norm: step.grad_norm,
+                learning_rate: step.learning_rate,
+                skipped: step.skipped,
+                n_tokens: step.n_tokens,
+                train_seconds: step.seconds,
+                ..Numbers::default()
+            },
+            batch: BatchStats {
+                samples: [(method, n_rows)].into(),
+                ..BatchStats::default()
+            },
+            held_out_loss: None,
+            seconds: Some(step.seconds),
+            time_ms: now_ms(),
+        })
     }
 
     async fn step(

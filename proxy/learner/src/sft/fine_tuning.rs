@@ -124,6 +124,8 @@ async fn with(
         reference: None,
         made: Vec::new(),
         patience: Patience::default(),
+        recorder: &locks.recorder,
+        n_recorded: 0,
         tell,
     };
     let trained = tuning.all_epochs().await;
