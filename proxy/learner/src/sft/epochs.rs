@@ -179,11 +179,6 @@ struct WeightedBatch {
     loss: Option<f64>,
 }
 
-struct EpochSteps {
-    numbers: Numbers,
-    held_out_loss: Option<f64>,
-}
-
 struct TakenStep {
     loss: f64,
     n_tokens: usize,
@@ -208,8 +203,6 @@ pub(super) struct FineTuning<'a, T> {
     pub made: Vec<MadeEpoch>,
     pub patience: Patience,
     pub recorder: &'a Recorder,
-    /// Steps whose figures are written: an epoch that begins again comes to the same ones.
-    pub n_recorded: u64,
     pub tell: &'a mut T,
 }
 
@@ -327,17 +320,14 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         };
         // What was put there is changed from here on.
         self.run.at = None;
-        let EpochSteps {
-            numbers,
-            held_out_loss,
-        } = self.steps(epoch, &id).await?;
         let (adapter, checkpoint) = self.line.names(epoch)?;
-        let made = MadeEpoch {
+        let mut made = MadeEpoch {
             epoch,
             adapter: adapter.clone(),
             held_out_before: before,
-            held_out_loss,
+            held_out_loss: None,
         };
+        let numbers = self.steps(&mut made, &id).await?;
         let loss = numbers.loss;
         let file = self.file.display().to_string();
         let described = self.line.manifest(self.plan, &made, numbers, file)?;
@@ -360,9 +350,10 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(made)
     }
 
-    async fn steps(&mut self, epoch: u64, id: &RunId) -> Result<EpochSteps, PassError> {
-        let n_params = self.run.n_params;
-        let (mut numbers, mut held_out_loss) = (Numbers::default(), None);
+    /// Makes the steps of an epoch, and measures the held-out loss after the last one.
+    async fn steps(&mut self, made: &mut MadeEpoch, id: &RunId) -> Result<Numbers, PassError> {
+        let (epoch, n_params) = (made.epoch, self.run.n_params);
+        let mut numbers = Numbers::default();
         let batches = self.plan.batches(epoch);
         let n_batches = batches.len();
         for (at, batch) in (1..).zip(batches) {
@@ -389,34 +380,28 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             };
             (self.tell)(SftEvent::Step(told.clone()));
             if step == epoch * self.plan.steps_per_epoch() {
-                held_out_loss = self.held_out_loss(id).await?;
+                made.held_out_loss = self.held_out_loss(id).await?;
             }
-            if step > self.n_recorded {
-                let record = StepRecord {
-                    held_out_loss,
-                    ..self.record(&told, taken.stepped.step, batch.len())?
-                };
-                self.recorder.record(record).await;
-                self.n_recorded = step;
-            }
+            let record = StepRecord {
+                step: taken.stepped.step,
+                ..self.record_of(&told, made, batch.len())
+            };
+            self.recorder.record(record).await;
         }
         let method = self.plan.objective.as_str().to_owned();
         numbers.losses.insert(method, numbers.loss);
-        Ok(EpochSteps {
-            numbers,
-            held_out_loss,
-        })
+        Ok(numbers)
     }
 
-    /// The figures of a step, as those of other steps. `steps` is the number of optimiser steps in the weights.
-    fn record(&self, step: &SftStep, steps: u64, n_rows: usize) -> Result<StepRecord, NameError> {
+    /// As if the weights had begun with this training.
+    fn record_of(&self, step: &SftStep, made: &MadeEpoch, n_rows: usize) -> StepRecord {
         let method = self.plan.objective.as_str().to_owned();
-        Ok(StepRecord {
+        StepRecord {
             agent: self.line.agent.clone(),
             lineage: self.line.lineage.clone(),
             n: step.step,
-            step: steps,
-            adapter: self.line.names(step.epoch)?.0.to_string(),
+            step: step.step,
+            adapter: made.adapter.to_string(),
             n_turns: 0,
             numbers: Numbers {
                 loss: step.loss,
@@ -432,10 +417,10 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 samples: [(method, n_rows)].into(),
                 ..BatchStats::default()
             },
-            held_out_loss: None,
+            held_out_loss: made.held_out_loss,
             seconds: Some(step.seconds),
             time_ms: now_ms(),
-        })
+        }
     }
 
     async fn step(

@@ -125,7 +125,6 @@ async fn with(
         made: Vec::new(),
         patience: Patience::default(),
         recorder: &locks.recorder,
-        n_recorded: 0,
         tell,
     };
     let trained = tuning.all_epochs().await;
