@@ -249,6 +249,7 @@ fn vllm_is_started_with_the_model_that_the_first_session_names() {
     let health = trainer.get("/v1/health").1;
     assert_eq!(health["inference_backend"], "vllm");
     assert_eq!(health["inference"]["command"], Value::Null);
+    assert_eq!(health["inference"]["state"], "away");
     let was_started = python.with_file_name("python.started");
     assert!(!was_started.exists());
 
