@@ -151,7 +151,8 @@ fn chat_model(own: &ModelAddress, config: &Config, timeout: Span) -> Option<LlmC
             model.api_version = model.api_version.or_else(|| described.api_version.clone());
         }
     }
-    model.azure |= own.api_version.is_some() || is_azure(&model.url);
+    let is_named = own.provider.as_deref() == Some("azure");
+    model.azure |= is_named || own.api_version.is_some() || is_azure(&model.url);
     model.extra = extra_parts(&model.url, &config.gateway.openrouter);
     Some(model)
 }
@@ -226,6 +227,8 @@ mod tests {
         assert_eq!(asked(&other).unwrap(), "https://b.example/v1 small k3");
         let host = "judge: {url: 'https://x.openai.azure.com/openai/v1', model: m, key: k}\n";
         assert!(asked(host).unwrap().ends_with(" azure"));
+        let named = "judge: {provider: azure, url: 'https://own.example', model: m, key: k}\n";
+        assert!(asked(named).unwrap().ends_with(" azure"));
     }
 
     #[test]

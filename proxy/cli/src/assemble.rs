@@ -67,6 +67,7 @@ mod turn_log;
 mod upstreams;
 
 pub(crate) use self::{
+    cloud::offered_models,
     learning::{idle_learner, step_figures},
     lessons::{library, memory},
     meter::{estimate_day, prices},

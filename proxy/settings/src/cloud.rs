@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use metaclaw_chat::Secret;
 use metaclaw_trainer_text::hub::HubName;
+use strsim::damerau_levenshtein;
 
 use crate::{
     address::host,
@@ -23,7 +24,7 @@ pub enum Service {
 }
 
 /// The service at which weights are trained by Tinker's API.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cloud {
     pub service: Service,
     /// It has no `/` at its end.
@@ -52,10 +53,15 @@ pub enum CloudError {
         hint: &'static str,
     },
     /// A service without a model.
-    #[error("{name} needs the name of a model that it offers: set rl.model, as in Qwen/Qwen3-8B")]
+    #[error(
+        "{} needs the name of a model that it offers: set rl.model{offer}",
+        unnamed.service.name_at(&unnamed.url)
+    )]
     NoModel {
-        /// The service's or server's name.
-        name: String,
+        /// The service, with an empty name of its model.
+        unnamed: Box<Cloud>,
+        /// What it offers, in words.
+        offer: String,
     },
     /// A tokenizer that cannot be found.
     #[error(
@@ -187,28 +193,57 @@ impl Cloud {
     pub(super) fn of(backend: &Backend, service: Service) -> Result<Self, CloudError> {
         let url = backend.tinker_base_url.as_deref();
         let url = url.unwrap_or_else(|| service.address());
-        let name = || service.name_at(url);
-        let variable = service.prefix();
         let key = backend.tinker_api_key.clone();
         let key = key.ok_or_else(|| CloudError::NoKey {
-            name: name(),
-            variable,
+            name: service.name_at(url),
+            variable: service.prefix(),
             hint: if service.is_at(url) {
                 ""
             } else {
                 "; if it asks for none, set tml-none"
             },
         })?;
-        let model = backend.model.as_ref();
-        let model = model.ok_or_else(|| CloudError::NoModel { name: name() })?;
-        Ok(Self {
+        let unnamed = Self {
             service,
             url: url.trim_end_matches('/').to_owned(),
             key,
             project: backend.tinker_project.clone(),
+            model: String::new(),
+            tokenizer: PathBuf::new(),
+        };
+        let Some(model) = &backend.model else {
+            return Err(unnamed.without_model(", as in Qwen/Qwen3-8B".to_owned()));
+        };
+        Ok(Self {
             model: model.to_string_lossy().into_owned(),
             tokenizer: tokenizer(backend.tokenizer.as_deref(), model)?,
+            ..unnamed
         })
+    }
+
+    /// Chooses the model that `llm.*` asks for, if the service offers it under this name or this last part of a name.
+    ///
+    /// # Errors
+    /// Returns [`CloudError::NoModel`] with what is offered, and what of it is nearest.
+    pub fn choose(self, offered: &[String], llms: Option<&str>) -> Result<String, CloudError> {
+        let short = |name: &str| name.rsplit('/').next().unwrap_or(name).to_lowercase();
+        let distance = |one: &str, other: &str| damerau_levenshtein(&short(one), &short(other));
+        let all = offered.join(", ");
+        let by_distance = |one: &&String| llms.map(|llms| (distance(one, llms), *one != llms));
+        let offer = match (offered.iter().min_by_key(by_distance), llms) {
+            (None, _) => ", as its documentation names them".to_owned(),
+            (Some(_), None) => format!(" to one of {all}"),
+            (Some(one), Some(llms)) if distance(one, llms) == 0 => return Ok(one.clone()),
+            (Some(one), Some(llms)) => {
+                format!(" to one of {all}; the nearest to llm.model_id {llms} is {one}")
+            }
+        };
+        Err(self.without_model(offer))
+    }
+
+    fn without_model(self, offer: String) -> CloudError {
+        let unnamed = Box::new(self);
+        CloudError::NoModel { unnamed, offer }
     }
 }
 

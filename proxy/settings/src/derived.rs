@@ -23,6 +23,9 @@ const BEDROCK: &str = "bedrock";
 const REGION: &str = "llm.bedrock_region";
 const DEFAULT_REGION: &str = "us-east-1";
 const LLM_KEY: &str = "llm.api_key";
+/// The provider of learning's models whose address and key are variables that Azure's own programs read.
+const AZURE: &str = "azure";
+const AZURES_VARIABLES: &str = "AZURE_OPENAI_";
 
 /// The sections of models that may have a provider, and the key of each one's address.
 ///
@@ -115,6 +118,12 @@ pub(super) fn service_variables(layers: &[Layer], variables: &[(String, String)]
         let key = given("AWS_BEARER_TOKEN_BEDROCK").filter(|_| names_bedrock("llm"));
         layer.set(LLM_KEY, &key.into());
     }
+    for section in at_azure(layers) {
+        let endpoint = given(&format!("{AZURES_VARIABLES}ENDPOINT"));
+        layer.set(&format!("{section}.url"), &endpoint.into());
+        let key = given(&format!("{AZURES_VARIABLES}API_KEY"));
+        layer.set(&format!("{section}.key"), &key.into());
+    }
     let backend = text(layers, "rl.backend");
     let mut services = Service::ALL.into_iter();
     if let Some(service) = services.find(|service| Some(service.word()) == backend) {
@@ -122,6 +131,16 @@ pub(super) fn service_variables(layers: &[Layer], variables: &[(String, String)]
         layer.set("rl.tinker_base_url", &service.address_in(variables).into());
     }
     layer
+}
+
+/// Returns whether a notice about a variable is wrong, because a section's provider is Azure. It begins with the name.
+pub(super) fn reads(layers: &[Layer], notice: &str) -> bool {
+    notice.starts_with(AZURES_VARIABLES) && at_azure(layers).next().is_some()
+}
+
+fn at_azure(layers: &[Layer]) -> impl Iterator<Item = &'static str> {
+    let is_azure = |section: &&str| text(layers, &format!("{section}.provider")) == Some(AZURE);
+    ["judge", "evolver"].into_iter().filter(is_azure)
 }
 
 /// Inserts the profile that `llm.*` may use among the layers: below all others, or above them if `llm.auth_method` is

@@ -140,6 +140,44 @@ mod tests {
     }
 
     #[test]
+    fn variables_that_people_were_told_of_have_an_answer() {
+        for (names, said) in [
+            ("BATCH_SIZE", "rl.batch_size"),
+            (
+                "GRAD_ACCUM_STEPS USE_GRADIENT_CHECKPOINTING",
+                "trainer.memory",
+            ),
+            ("LEARNING_RATE", "rl.learning_rate"),
+            ("CLIP_GRAD_NORM", "rl.clip_norm"),
+            ("PPO_CLIP_RATIO VALUE_CLIP", "rl.clip_high"),
+            ("MAX_STEPS", "rl.max_steps"),
+            ("OPENCLAW_API_KEY", "proxy.api_key"),
+            ("OPENCLAW_DEBUG ROLLOUT_LOG_LEVEL", "RUST_LOG=debug"),
+            (
+                "TASK_TYPE TOOLS_CONFIG WORKER_URLS SWE_MAX_CONCURRENT GUI_MAX_STEPS",
+                "metaclaw rollout run",
+            ),
+            ("NNODES NODE_RANK GPUS_PER_NODE", "trainer.devices"),
+            ("USE_WANDB", "WANDB_API_KEY"),
+        ] {
+            for name in names.split(' ') {
+                let told = unread_variables(&[(name.to_owned(), "1".to_owned())]);
+                assert!(
+                    told[0].starts_with(name) && told[0].contains(said),
+                    "{told:?}"
+                );
+            }
+        }
+        // Others mean these too.
+        for name in ["FIREWORKS_API_KEY", "MASTER_ADDR", "WANDB_PROJECT"] {
+            assert_eq!(
+                unread_variables(&[(name.to_owned(), "1".to_owned())]),
+                [""; 0]
+            );
+        }
+    }
+
+    #[test]
     fn a_variable_of_another_system_is_answered_by_its_name() {
         let given = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let told = unread_variables(&[

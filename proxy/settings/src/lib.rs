@@ -39,11 +39,11 @@ mod yaml;
 pub use metaclaw_skills::write_private;
 
 pub use self::{
-    cloud::{Cloud, Service},
+    cloud::{Cloud, CloudError, Service},
     environment::ENV_PREFIX,
     error::{InertUse, Problem, SettingsError, Unknown},
     layer::{Layer, Origin},
-    policy::{Policy, without_effect},
+    policy::{Policy, PolicyError, without_effect},
     read::{key_and_value, overridden},
     sections::{
         Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,
@@ -102,7 +102,6 @@ pub struct Loaded {
 pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     let file = Layer::file(given.file.clone(), given.file_asked)?;
     let services = given.variables.clone();
-    let mut notices = environment::unread_variables(&services);
     let variables = Layer::environment(given.variables.into_iter());
     let mut flags = Layer::empty(Origin::Flags);
     for (path, value) in given.flags {
@@ -110,6 +109,8 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     }
     let holds_keys = file.holds_keys();
     let mut layers = vec![file, variables, flags];
+    let mut notices = environment::unread_variables(&services);
+    notices.retain(|notice| !derived::reads(&layers, notice));
     let put_in = |layer: &mut Layer| layer.put_in(&services);
     layers.iter_mut().for_each(put_in);
     let used = derived::lay_profile(&mut layers, &given.profiles)?;

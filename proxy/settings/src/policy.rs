@@ -34,7 +34,7 @@ pub enum Policy {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error(
-        "{key}: no file or folder {}: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched",
+        "{key}: no file or folder {}: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched. If it is on the machine of a training server, set rl.model and rl.remote_url, the server's address",
         path.display()
     )]
     Missing {

@@ -89,6 +89,7 @@ pub enum AuthMethod {
 #[serde(default)]
 pub struct ModelAddress {
     /// The provider, as in llm.provider. It gives the address if the url is not set and the key is. bedrock needs no key.
+    /// azure takes both from AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY of the environment.
     pub provider: Option<String>,
     /// The address of the model's API. Without it, llm.api_base.
     #[schemars(url)]
@@ -190,7 +191,8 @@ pub struct Backend {
     /// Whether weights are trained. It counts only if mode is not set: false is mode skills_only.
     pub enabled: Option<bool>,
     /// The policy model, if trainer.model is not set: a folder in Hugging Face form or a GGUF file. With rl.backend
-    /// tinker, mint or weaver, the name at the server, as in Qwen/Qwen3-8B.
+    /// tinker, mint or weaver, the name at the server, as in Qwen/Qwen3-8B; without it, llm.model_id, if it is offered
+    /// there. With rl.remote_url, a name or a path there.
     #[schemars(extend("format" = "path"))]
     pub model: Option<PathBuf>,
     /// The address of the training server with rl.backend remote. It serves as well, and loads rl.model if it has no

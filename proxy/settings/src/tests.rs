@@ -69,8 +69,8 @@ fn a_policy_model_is_found_or_missed_in_words() {
         r#"
         {mode: auto} => None
         {mode: skills_only, trainer: {model: /no/such}, llm: {api_base: 'https://a.example/v1'}} => None
-        {trainer: {model: /no/such.gguf}} => trainer.model: no file or folder /no/such.gguf: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched
-        {mode: rl, rl: {model: Qwen/Qwen3-4B}} => rl.model: no file or folder Qwen/Qwen3-4B: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched
+        {trainer: {model: /no/such.gguf}} => trainer.model: no file or folder /no/such.gguf: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched. If it is on the machine of a training server, set rl.model and rl.remote_url, the server's address
+        {mode: rl, rl: {model: /mnt/models/Qwen3-4B}} => rl.model: no file or folder /mnt/models/Qwen3-4B: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched. If it is on the machine of a training server, set rl.model and rl.remote_url, the server's address
         {mode: rl} => mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only
         {agents: {work: {mode: rl}}} => mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only
         {rl: {backend: remote}} => rl.backend remote needs rl.remote_url, as in http://127.0.0.1:8000
@@ -78,6 +78,7 @@ fn a_policy_model_is_found_or_missed_in_words() {
         {trainer: {model: demo}} => the demo model
         {mode: skills_only, trainer: {model: demo}} => the demo model
         {mode: skills_only, trainer: {model: demo}, agents: {work: {mode: rl}}} => the demo model
+        {rl: {remote_url: 'http://127.0.0.1:8000/', model: /mnt/models/Qwen3-4B}} => Remote { url: "http://127.0.0.1:8000", key: None }
         {rl: {remote_url: 'http://127.0.0.1:8000/'}} => Remote { url: "http://127.0.0.1:8000", key: None }
         "#,
     ) {

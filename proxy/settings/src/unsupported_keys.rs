@@ -26,7 +26,7 @@ pub(crate) struct UnsupportedKeys {
     pub(crate) refused_keys: Vec<InertKeys>,
     values: BTreeMap<String, BTreeMap<String, KeyState>>,
     other_systems: Vec<ForeignNames>,
-    openclaw_rl: BTreeMap<String, String>,
+    whole_paths: BTreeMap<String, String>,
     variables: Vec<ForeignNames>,
     refused: Vec<ForeignNames>,
     off: Vec<String>,
@@ -100,7 +100,7 @@ pub(crate) fn refusal(path: &str, given: &str) -> Option<&'static str> {
 
 /// Why a setting of another system does nothing here; none where nobody knows it at all.
 pub(crate) fn reason(path: &str) -> Option<&'static str> {
-    if let Some(reason) = UNSUPPORTED.openclaw_rl.get(path) {
+    if let Some(reason) = UNSUPPORTED.whole_paths.get(path) {
         return Some(reason);
     }
     let name = path.rsplit('.').next().unwrap_or(path);

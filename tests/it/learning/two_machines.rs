@@ -1,6 +1,6 @@
 //! docs/operating/two-machines.md as a test: the script and the files of examples/two-machines, on one machine and without TLS.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Stdio};
 
 use metaclaw_tests::{external, home::Home, wait::until};
 use serde_json::json;
@@ -29,7 +29,8 @@ fn filled_in(folder: &Path) -> String {
         ),
     ];
     let fill = |line: &str| {
-        let is_set = |(name, _): &&(&str, String)| line.starts_with(&format!("{name}="));
+        let plain = line.trim_start_matches('#');
+        let is_set = |(name, _): &&(&str, String)| plain.starts_with(&format!("{name}="));
         let set = settings.iter().find(is_set);
         set.map_or_else(
             || line.to_owned(),
@@ -65,6 +66,59 @@ async fn start(folder: &Path, env: &str) -> (Child, String) {
     (child, format!("http://{address}"))
 }
 
+/// Stands for the training server: it says what it was given.
+const TELLS: &str = r#"#!/bin/sh
+echo "$METACLAW_API_KEY:$METACLAW_PORT:$METACLAW_CHECKPOINT_DIR" "$@"
+"#;
+
+#[tokio::test]
+async fn what_is_exported_wins_over_the_file_and_no_model_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("trainer");
+    fs::write(&program, TELLS).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let unfilled = fs::read_to_string(example("training_server.env")).unwrap();
+    let filled =
+        "METACLAW_API_KEY=file\nMETACLAW_PORT=1\nMETACLAW_CHECKPOINT_DIR=/f\nMODEL='/a b'\n";
+    let key = ("METACLAW_API_KEY", "own");
+    let all = [
+        key,
+        ("METACLAW_PORT", "2"),
+        ("METACLAW_CHECKPOINT_DIR", "/o"),
+    ];
+    for (file, exported, said) in [
+        (
+            &*unfilled,
+            &[key][..],
+            "own:8000: --host 127.0.0.1 --port 9",
+        ),
+        (
+            filled,
+            &[],
+            "file:1:/f --model /a b --host 127.0.0.1 --port 9",
+        ),
+        (
+            filled,
+            &all,
+            "own:2:/o --model /a b --host 127.0.0.1 --port 9",
+        ),
+    ] {
+        let box_env = folder.path().join("box.env");
+        fs::write(&box_env, file).unwrap();
+        let mut script = Command::new("sh");
+        script.arg(example("start_training_server.sh")).arg(box_env);
+        script
+            .args(["--port", "9"])
+            .env("METACLAW_TRAINER", &program);
+        for (name, _) in all {
+            script.env_remove(name);
+        }
+        let told = script.envs(exported.iter().copied()).output().await;
+        let told = String::from_utf8(told.unwrap().stdout).unwrap();
+        assert_eq!(told.trim_end(), said);
+    }
+}
+
 #[tokio::test]
 #[ignore = "needs the binaries and the model, cargo xtask test --all runs it"]
 async fn the_files_of_the_page_make_a_box_that_serves_and_learns() {
@@ -75,6 +129,7 @@ async fn the_files_of_the_page_make_a_box_that_serves_and_learns() {
     let refused = Command::new("sh")
         .arg(example("start_training_server.sh"))
         .arg(folder.join("empty.env"))
+        .env_remove("METACLAW_API_KEY")
         .output();
     let refused = refused.await.unwrap();
     assert_eq!(refused.status.code(), Some(2));

@@ -87,7 +87,8 @@ async fn health(State(app): State<TrainerApp>) -> Json<Health> {
         inference_backend: if app.inference.is_some() {
             "vllm".to_owned()
         } else {
-            "builtin".to_owned()
+            // The fork's clients know no other word for the engine of the server itself.
+            "hf".to_owned()
         },
         inference: app.inference.as_ref().map(state::Behind::health),
         version: env!("CARGO_PKG_VERSION").to_owned(),

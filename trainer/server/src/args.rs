@@ -168,7 +168,7 @@ impl Args {
         if key.is_none() && !self.host.is_loopback() {
             return Err(ArgsError::Open { host: self.host });
         }
-        let mut inference = self.inference.resolve(&env, self.model.is_some())?;
+        let mut inference = self.inference.resolve(&env)?;
         if let Some(InferenceServer::Started { devices, .. }) = &mut inference {
             let given = self.inference_devices.clone();
             let given = given.or_else(|| env("METACLAW_INFERENCE_DEVICES"));

@@ -92,6 +92,11 @@ impl Host {
         self.engine.info().map_or("", |info| info.family)
     }
 
+    /// Waits until there is a model.
+    pub(crate) async fn until_loaded(&self) {
+        self.engine.until_loaded().await;
+    }
+
     /// Returns the ids that end a reply; none before there is a model.
     pub(crate) fn end_ids(&self) -> Vec<u32> {
         let info = self.engine.info();

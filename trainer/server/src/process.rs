@@ -30,7 +30,7 @@ use crate::{
     lock::FolderLock,
     state::{Behind, ServerLimits, TrainerApp},
     tinker::shared::{SAMPLES_AT_ONCE, TinkerLimits},
-    vllm::{self, Process},
+    vllm,
 };
 
 const DRAIN: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ fn run(args: &Args) -> Result<()> {
         engine: engine_config(args, &resolved),
         n_kept: usize::from(args.keep),
     })?);
-    let (inference, process) = inference(&resolved, &host)?;
+    let inference = inference(&resolved, &host)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("http")
@@ -119,7 +119,7 @@ fn run(args: &Args) -> Result<()> {
     let app = TrainerApp::with_inference(host, limits(args), resolved.key.clone(), inference);
     let ended = runtime.block_on(async {
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
-        run_inference(&app, process, &tasks, &ending);
+        run_inference(&app, &tasks, &ending);
         let ended = serve(listener, app, args.parent_stdin, &resolved).await;
         ending.cancel();
         tasks.close();
@@ -155,33 +155,22 @@ fn engine_config(args: &Args, resolved: &Resolved) -> EngineConfig {
     }
 }
 
-fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<(Option<Behind>, Option<Process>)> {
+fn inference(resolved: &Resolved, host: &Arc<Host>) -> Result<Option<Behind>> {
     let Some(inference) = resolved.inference.clone() else {
-        return Ok((None, None));
+        return Ok(None);
     };
-    let (link, process) = vllm::prepare(inference, &resolved.checkpoint_dir, Arc::clone(host))?;
-    let told = process
-        .as_ref()
-        .map(|process| (process.command(), process.log()));
-    let behind = Behind {
-        link: Arc::new(link),
-        process: told,
-    };
-    Ok((Some(behind), process))
+    let (link, started) = vllm::prepare(inference, &resolved.checkpoint_dir, Arc::clone(host))?;
+    let link = Arc::new(link);
+    Ok(Some(Behind { link, started }))
 }
 
-fn run_inference(
-    app: &TrainerApp,
-    process: Option<Process>,
-    tasks: &TaskTracker,
-    ending: &CancellationToken,
-) {
+fn run_inference(app: &TrainerApp, tasks: &TaskTracker, ending: &CancellationToken) {
     let Some(behind) = &app.inference else {
         return;
     };
-    if let Some(process) = process {
+    if let Some(started) = behind.started.clone() {
         let link = Arc::clone(&behind.link);
-        tasks.spawn(process.run(move || link.is_away(), ending.clone()));
+        tasks.spawn(started.run(move || link.is_away(), ending.clone()));
     }
     let (link, ending) = (Arc::clone(&behind.link), ending.clone());
     tasks.spawn(async move { link.follow(ending).await });

@@ -13,7 +13,7 @@ use crate::{
     host::Host,
     serving::{DefaultAdapter, EngineSampler},
     tinker::shared::{Tinker, TinkerLimits},
-    vllm::{Link, VllmServing},
+    vllm::{Link, StartedVllm, VllmServing},
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -47,14 +47,17 @@ pub(crate) struct ServerState {
 #[derive(Debug, Clone)]
 pub(crate) struct Behind {
     pub(crate) link: Arc<Link>,
-    pub(crate) process: Option<(String, String)>,
+    /// `None` if it ran before us.
+    pub(crate) started: Option<StartedVllm>,
 }
 
 // === impl Behind ===
 
 impl Behind {
     pub(crate) fn health(&self) -> Inference {
-        let (command, log) = self.process.clone().unzip();
+        let process = self.started.as_ref().and_then(StartedVllm::process);
+        let told = process.map(|process| (process.command(), process.log()));
+        let (command, log) = told.unzip();
         Inference {
             command,
             log,

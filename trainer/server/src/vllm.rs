@@ -17,6 +17,6 @@ mod serving;
 
 pub(crate) use self::{
     link::Link,
-    process::{Process, prepare},
+    process::{StartedVllm, prepare},
     serving::VllmServing,
 };

@@ -62,6 +62,22 @@ struct CloudText {
     address: String,
 }
 
+/// Asks a service which models it offers, whatever `cloud` says of its model.
+///
+/// # Errors
+/// Returns an error if it does not answer, or refuses.
+pub(crate) async fn offered_models(
+    config: &Config,
+    site: &Site,
+    cloud: &Cloud,
+) -> anyhow::Result<Vec<String>> {
+    let side = CloudSide::new(config, site, cloud)?;
+    let mut offer = side.backend.offer().await?;
+    offer.retain(|model| model.trainable != Some(false));
+    let names = offer.into_iter().filter_map(|model| model.model_name);
+    Ok(names.collect())
+}
+
 // === impl CloudSide ===
 
 impl CloudSide {

@@ -44,21 +44,6 @@ use crate::{
     supervise::{Supervisor, TrainerProgram, TrainerSpec},
 };
 
-/// Variables that would change what the trainer does; it gets everything by flag.
-const CLEARED: [&str; 11] = [
-    "METACLAW_PORT",
-    "METACLAW_CHECKPOINT_DIR",
-    "METACLAW_TRAINING_DEVICES",
-    "METACLAW_INFERENCE_DEVICES",
-    "METACLAW_INFERENCE_BACKEND",
-    "METACLAW_INFERENCE_URL",
-    "METACLAW_INFERENCE_KEY",
-    "METACLAW_INFERENCE_PYTHON",
-    "METACLAW_INFERENCE_ARGS",
-    "METACLAW_INFERENCE_MAX_RANK",
-    "METACLAW_HOME",
-];
-
 /// The training server, prepared: nothing runs yet.
 pub(super) struct Training {
     pub(super) room: TrainingRoom,
@@ -385,12 +370,11 @@ fn make_private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All of our own variables: some hold keys that are not the trainer's business.
+/// All of our own variables: the trainer gets everything by flag, and some hold keys that are not its business.
 fn cleared(environment: &Environment) -> Vec<String> {
     let names = environment.variables().iter().map(|(name, _)| name);
-    let ours = names.filter(|name| name.starts_with(metaclaw_settings::ENV_PREFIX));
-    let always = CLEARED.map(str::to_owned);
-    ours.cloned().chain(always).collect()
+    let ours = names.filter(|name| name.starts_with("METACLAW_"));
+    ours.cloned().collect()
 }
 
 pub(crate) fn checkpoint_dir(config: &Config, home: &Home) -> PathBuf {

@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpListener, path::PathBuf, process::ExitCode};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use metaclaw_control::{home::Home, instance::LogOpening};
-use metaclaw_settings::{Loaded, Policy, without_effect};
+use metaclaw_settings::{CloudError, Loaded, Policy, PolicyError, without_effect};
 use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
@@ -13,7 +13,7 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::{calling::instance, consent, context::Context};
 use crate::{
     agent::AgentLink,
-    assemble::{self, Start, estimate_day},
+    assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},
@@ -97,7 +97,7 @@ impl StartArgs {
         let mut loaded = self.settings(context)?;
         let checked = loaded.check();
         checked.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
-        let policy = Policy::from_config(&loaded.config, &context.environment.cache())?;
+        let policy = policy(context, &mut loaded)?;
         loaded.inert.extend(without_effect(&loaded.config));
         home.create()
             .with_context(|| format!("cannot make the home folder {}", home.dir().display()))?;
@@ -164,10 +164,10 @@ impl StartArgs {
 
     /// Asks what is asked once, where a person can answer. What else is wrong with the settings is told later.
     fn settle_consent(&self, context: &Context) -> anyhow::Result<()> {
-        let Ok(loaded) = context.settings(self.config.clone(), self.flags(context)) else {
+        let Ok(mut loaded) = context.settings(self.config.clone(), self.flags(context)) else {
             return Ok(());
         };
-        let Ok(policy) = Policy::from_config(&loaded.config, &context.environment.cache()) else {
+        let Ok(policy) = policy(context, &mut loaded) else {
             return Ok(());
         };
         context.home.create()?;
@@ -216,17 +216,36 @@ impl StartArgs {
     }
 }
 
+/// Reads which model is trained, and where. A service for which `rl.model` names none is asked what it offers.
+fn policy(context: &Context, loaded: &mut Loaded) -> anyhow::Result<Policy> {
+    let cache = context.environment.cache();
+    let unnamed = match Policy::from_config(&loaded.config, &cache) {
+        Err(PolicyError::Cloud(CloudError::NoModel { unnamed, .. })) => unnamed,
+        read => return Ok(read?),
+    };
+    let site = Site::new(context.home.clone(), context.environment.clone());
+    let asked = runtime()?.block_on(offered_models(&loaded.config, &site, &unnamed));
+    let who = unnamed.who();
+    let unlisted = format!("rl.model is not set, and {who} does not list its models");
+    let offered = asked.context(unlisted)?;
+    let model = unnamed.choose(&offered, loaded.config.llm.model_id.as_deref())?;
+    info!(model, "rl.model is not set: the model of llm.* is trained");
+    loaded.config.rl.model = Some(model.into());
+    Ok(Policy::from_config(&loaded.config, &cache)?)
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build()
+}
+
 /// What a day at the training server may take, by the turns of the last days; none where there are none, or where the log
 /// cannot be read now: then the start says why.
 fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
     if !context.home.turns().exists() {
         return None;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .ok()?;
-    runtime.block_on(async {
+    runtime().ok()?.block_on(async {
         let files = instance(context, "start", LogOpening::Unmoved);
         let day = estimate_day(&loaded.config, files.log().await.ok()?).await;
         files.close().await;

@@ -43,7 +43,7 @@ async fn a_world_that_may_come_in_without_a_key_is_refused() {
 #[tokio::test]
 async fn a_model_that_is_not_there_is_missed_before_anything_runs() {
     let home = Home::new("mode: rl\ntrainer: {model: none.gguf}\n");
-    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: trainer.model: no file or folder HOME/none.gguf: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched"#);
+    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: trainer.model: no file or folder HOME/none.gguf: give a folder in Hugging Face form, a GGUF file, or (trainer.model) the name of a model at the Hugging Face hub, as in Qwen/Qwen3-4B, which is fetched. If it is on the machine of a training server, set rl.model and rl.remote_url, the server's address"#);
     let home = Home::new("mode: rl\n");
     insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: mode rl needs a policy model: set trainer.model (a folder in Hugging Face form, a GGUF file, or demo), or mode: skills_only"#);
 }

@@ -6,7 +6,7 @@ use metaclaw_turns::{TurnLog, TurnsConfig};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Reply, Running, Server, Upstream, has, training, until};
+use crate::harness::{Home, Reply, Running, Server, Upstream, gone, has, training, until};
 
 /// Notes each life, waits for `go` from the second one on, says that the upstream is its own
 /// address, and lives until its stdin closes.
@@ -300,4 +300,26 @@ async fn a_training_server_that_gives_no_ids_is_refused_at_the_start() {
     ));
     let refusal = home.refusal(&["start"]).await;
     insta::assert_snapshot!(refusal.replace(&address.to_string(), "ADDRESS"));
+}
+
+#[tokio::test]
+async fn a_service_is_asked_what_it_offers_where_no_model_is_named() {
+    let offer =
+        json!({"supported_models": [{"model_name": "Qwen/Qwen3-8B"}, {"model_name": "acme"}]});
+    let server = Server::new(move |_| Reply::json(&offer));
+    let (address, gone) = (server.address.to_string(), gone().replace("http://", ""));
+    let refusal = async |address: &str, llm: &str| {
+        let home = Home::new(&format!(
+            "mode: rl\nproxy: {{port: 0}}\nllm: {{api_base: 'http://127.0.0.1:9/v1', model_id: {llm}}}\n\
+             rl: {{backend: tinker, tinker_api_key: tml-k, tinker_base_url: 'http://{address}'}}\n"
+        ));
+        home.refusal(&["start"]).await.replace(address, "ADDRESS")
+    };
+    let told = [
+        refusal(&address, "qwen3-14b").await,
+        // The model of llm.* is taken, and lacks a tokenizer alone.
+        refusal(&address, "acme").await,
+        refusal(&gone, "acme").await,
+    ];
+    insta::assert_snapshot!(told.join("\n"));
 }

@@ -13,7 +13,7 @@ use crate::harness::{Home, Reply, Server, has, until};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The script prints its version; otherwise it records that it was started, and lives until its stdin closes.
 const GOOD: &str = "case \"$1\" in --version) echo metaclaw-trainer VERSION;; \
-                    *) echo \"$0\" > \"$METACLAW_NOTE\"; cat > /dev/null;; esac";
+                    *) echo \"$0\" > \"$NOTE_OF_TRAINER\"; cat > /dev/null;; esac";
 const SETTINGS: &str = "mode: rl\nproxy: {port: 0}\ntrainer: {model: model.gguf}\n";
 
 fn archive(home: &Home, folder: &str, script: &str) -> PathBuf {
@@ -84,7 +84,7 @@ fn programs(home: &Home) -> Vec<String> {
 async fn what_was_installed_is_started_and_can_be_taken_away() {
     let home = Home::new(SETTINGS).by_itself();
     let note = home.path().join("note");
-    let home = home.with_variable("METACLAW_NOTE", &note);
+    let home = home.with_variable("NOTE_OF_TRAINER", &note);
     home.write("model.gguf", "");
     let none = home.run(&["trainer", "status"]).await;
     let said = String::from_utf8_lossy(&none.stdout);

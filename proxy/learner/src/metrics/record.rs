@@ -22,9 +22,12 @@ pub(crate) struct StepRecord {
     /// The number of optimiser steps in the weights, including this step and those of earlier lineages.
     pub(crate) step: u64,
     pub(crate) adapter: String,
+    /// 0 for a step on rows of a data set.
     pub(crate) n_turns: usize,
     pub(crate) numbers: Numbers,
     pub(crate) batch: BatchStats,
+    /// The loss on held-out rows of a data set, after the last step of an epoch.
+    pub(crate) held_out_loss: Option<f64>,
     /// The time from taking its turns to serving its adapter, or `None` for a step that an earlier process began.
     pub(crate) seconds: Option<f64>,
     pub(crate) time_ms: u64,
@@ -46,6 +49,7 @@ impl StepRecord {
             n_turns: report.n_turns,
             numbers: report.numbers.clone(),
             batch: report.batch.clone(),
+            held_out_loss: None,
             seconds: Some(report.seconds),
             time_ms: report.ended_ms,
         }
@@ -62,6 +66,7 @@ impl StepRecord {
             n_turns: manifest.turns.len(),
             numbers: manifest.numbers.clone(),
             batch: manifest.batch.clone(),
+            held_out_loss: None,
             seconds: None,
             time_ms,
         }
@@ -180,8 +185,9 @@ impl StepRecord {
             ("train/lr-pg_0", numbers.learning_rate),
             ("train/step", self.step as f64),
             ("train/batch_size", self.batch.n_samples() as f64),
-            ("rollout/turns", self.n_turns as f64),
         ];
+        scalars.extend((self.n_turns > 0).then_some(("rollout/turns", self.n_turns as f64)));
+        scalars.extend(self.held_out_loss.map(|loss| ("eval/loss", loss)));
         if let Some(drift) = numbers.drift {
             scalars.extend([
                 ("train/ppo_kl", drift.kl),
@@ -244,6 +250,7 @@ pub(super) mod tests {
                 version: Spread::new([4.0, 6.0]),
                 ..BatchStats::default()
             },
+            held_out_loss: None,
             seconds: Some(3.0),
             time_ms: 1_700_000_000_000,
         }

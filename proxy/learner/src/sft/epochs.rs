@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, path::PathBuf};
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_trainer_api::{
     AdapterName, CheckpointName, Datum, LossConfig, LossFn, NameError, RunId,
     wire::{ForwardBackwardRequest, ForwardRequest, OptimStepReply, OptimStepRequest},
@@ -21,6 +21,7 @@ use crate::{
         BatchStats, CheckpointManifest, DataSetUse, KnownCheckpoint, Numbers, Provenance,
         ResumePoint, names,
     },
+    metrics::{Recorder, StepRecord},
     trainer::{Patience, RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
@@ -201,6 +202,7 @@ pub(super) struct FineTuning<'a, T> {
     pub reference: Option<ReferenceLogprobs>,
     pub made: Vec<MadeEpoch>,
     pub patience: Patience,
+    pub recorder: &'a Recorder,
     pub tell: &'a mut T,
 }
 
@@ -318,14 +320,14 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         };
         // What was put there is changed from here on.
         self.run.at = None;
-        let numbers = self.steps(epoch, &id).await?;
         let (adapter, checkpoint) = self.line.names(epoch)?;
-        let made = MadeEpoch {
+        let mut made = MadeEpoch {
             epoch,
             adapter: adapter.clone(),
             held_out_before: before,
-            held_out_loss: self.held_out_loss(&id).await?,
+            held_out_loss: None,
         };
+        let numbers = self.steps(&mut made, &id).await?;
         let loss = numbers.loss;
         let file = self.file.display().to_string();
         let described = self.line.manifest(self.plan, &made, numbers, file)?;
@@ -348,8 +350,9 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
         Ok(made)
     }
 
-    async fn steps(&mut self, epoch: u64, id: &RunId) -> Result<Numbers, PassError> {
-        let n_params = self.run.n_params;
+    /// Makes the steps of an epoch, and measures the held-out loss after the last one.
+    async fn steps(&mut self, made: &mut MadeEpoch, id: &RunId) -> Result<Numbers, PassError> {
+        let (epoch, n_params) = (made.epoch, self.run.n_params);
         let mut numbers = Numbers::default();
         let batches = self.plan.batches(epoch);
         let n_batches = batches.len();
@@ -364,7 +367,7 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
             numbers.skipped |= taken.stepped.skipped;
             numbers.n_tokens += taken.n_tokens;
             numbers.train_seconds += began.elapsed().as_secs_f64();
-            (self.tell)(SftEvent::Step(SftStep {
+            let told = SftStep {
                 step,
                 of: self.plan.n_steps(),
                 epoch,
@@ -374,11 +377,50 @@ impl<T: FnMut(SftEvent) + Send> FineTuning<'_, T> {
                 skipped: taken.stepped.skipped,
                 n_tokens: taken.n_tokens,
                 seconds: began.elapsed().as_secs_f64(),
-            }));
+            };
+            (self.tell)(SftEvent::Step(told.clone()));
+            if step == epoch * self.plan.steps_per_epoch() {
+                made.held_out_loss = self.held_out_loss(id).await?;
+            }
+            let record = StepRecord {
+                step: taken.stepped.step,
+                ..self.record_of(&told, made, batch.len())
+            };
+            self.recorder.record(record).await;
         }
         let method = self.plan.objective.as_str().to_owned();
         numbers.losses.insert(method, numbers.loss);
         Ok(numbers)
+    }
+
+    /// As if the weights had begun with this training.
+    fn record_of(&self, step: &SftStep, made: &MadeEpoch, n_rows: usize) -> StepRecord {
+        let method = self.plan.objective.as_str().to_owned();
+        StepRecord {
+            agent: self.line.agent.clone(),
+            lineage: self.line.lineage.clone(),
+            n: step.step,
+            step: step.step,
+            adapter: made.adapter.to_string(),
+            n_turns: 0,
+            numbers: Numbers {
+                loss: step.loss,
+                losses: [(method.clone(), step.loss)].into(),
+                grad_norm: step.grad_norm,
+                learning_rate: step.learning_rate,
+                skipped: step.skipped,
+                n_tokens: step.n_tokens,
+                train_seconds: step.seconds,
+                ..Numbers::default()
+            },
+            batch: BatchStats {
+                samples: [(method, n_rows)].into(),
+                ..BatchStats::default()
+            },
+            held_out_loss: made.held_out_loss,
+            seconds: Some(step.seconds),
+            time_ms: now_ms(),
+        }
     }
 
     async fn step(

@@ -124,6 +124,7 @@ async fn with(
         reference: None,
         made: Vec::new(),
         patience: Patience::default(),
+        recorder: &locks.recorder,
         tell,
     };
     let trained = tuning.all_epochs().await;

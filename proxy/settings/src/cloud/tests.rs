@@ -114,6 +114,38 @@ fn without_key_or_model_the_refusal_says_what_to_set() {
 }
 
 #[test]
+fn without_a_name_the_model_of_llm_is_taken_if_it_is_offered() {
+    let unnamed = || match policy("mode: rl\nrl: {backend: tinker, tinker_api_key: k}\n", &[]) {
+        Err(policy::PolicyError::Cloud(CloudError::NoModel { unnamed, .. })) => *unnamed,
+        other => panic!("{other:?}"),
+    };
+    let two = ["acme/Qwen3-8B", "Qwen/Qwen3-8B", "meta/Llama-3.1-8B"];
+    for (llms, chosen) in [
+        (Some("Qwen/Qwen3-8B"), Ok("Qwen/Qwen3-8B")),
+        (Some("meta/llama-3.1-8b"), Ok("meta/Llama-3.1-8B")),
+        (
+            Some("llama-3.1-70b"),
+            Err("; the nearest to llm.model_id llama-3.1-70b is meta/Llama-3.1-8B"),
+        ),
+        (None, Err("")),
+    ] {
+        let is = unnamed().choose(&two.map(str::to_owned), llms);
+        let expected = chosen.map(str::to_owned).map_err(|end| {
+            format!(
+                "Tinker needs the name of a model that it offers: set rl.model to one of {}{end}",
+                two.join(", ")
+            )
+        });
+        assert_eq!(is.map_err(|error| error.to_string()), expected, "{llms:?}");
+    }
+    let none = unnamed().choose(&[], Some("acme")).unwrap_err().to_string();
+    assert!(
+        none.ends_with("set rl.model, as its documentation names them"),
+        "{none}"
+    );
+}
+
+#[test]
 fn a_service_has_its_name_only_at_an_address_of_its_own() {
     for service in Service::ALL {
         assert!(service.is_at(service.address()), "{service:?}");

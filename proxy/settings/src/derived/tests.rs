@@ -96,6 +96,53 @@ fn variables_of_bedrock_count_if_it_is_the_provider() {
     assert!(other.values().is_empty());
 }
 
+/// The evolver that a start would ask, with the variables of Azure's programs, and what it would say of them.
+fn azures(text: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let variables = [
+        ("AZURE_OPENAI_ENDPOINT", "https://x.openai.azure.com/"),
+        ("AZURE_OPENAI_API_KEY", "k"),
+    ];
+    let sources = crate::Sources::in_folder(folder.path(), &variables);
+    std::fs::write(&sources.file, text).unwrap();
+    let loaded = crate::load(sources).unwrap();
+    let evolver = loaded.config.evolver.address;
+    let key = evolver.key.map(|key| key.expose().to_owned());
+    let unread = loaded
+        .notices
+        .iter()
+        .filter(|notice| notice.starts_with("AZURE_OPENAI_"));
+    let unread = unread
+        .filter(|notice| notice.contains("evolver.provider azure"))
+        .count();
+    format!(
+        "{} {} {unread}",
+        evolver.url.unwrap_or_default(),
+        key.unwrap_or_default()
+    )
+}
+
+#[test]
+fn variables_of_azure_count_if_it_is_the_provider_and_are_else_told_of() {
+    for (text, expected) in cases(
+        "
+        evolver: {provider: azure, model: o3} => https://x.openai.azure.com/ k 0
+        evolver: {provider: azure, model: o3, key: own} => https://x.openai.azure.com/ own 0
+        evolver: {provider: azure, url: 'https://y.openai.azure.com', model: o3} => https://y.openai.azure.com k 0
+        judge: {provider: azure, model: o3} =>   0
+        evolver: {model: o3} =>   2
+        ",
+    ) {
+        assert_eq!(azures(text).trim(), expected.trim(), "{text}");
+    }
+    let refused = Loaded::new(vec![file("evolver: {provider: azure}\n")]).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("for another server, set evolver.url to its address")
+    );
+}
+
 #[test]
 fn two_older_keys_stand_for_a_mode_where_none_is_set() {
     for (text, said) in cases(

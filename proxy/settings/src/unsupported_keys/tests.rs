@@ -20,8 +20,16 @@ fn what_readme_says_is_left_out_is_answered_in_words() {
         rl.kl_coef => rl.anchor
         record_dir => turns export
         use_wandb => metaclaw metrics wandb
-        rl.wandb_project => metaclaw metrics wandb
+        rl.wandb_project => WANDB_API_KEY
         wandb.entity => metaclaw metrics wandb
+        wechat_auto_install => channel of OpenClaw
+        rollout.num_workers => metaclaw rollout run
+        rollout.parallel_envs => metaclaw rollout run
+        rollout_batch_size => metaclaw rollout run
+        openclaw_env_data_dir => metaclaw rollout run
+        azure_openai_deployment => evolver.provider azure
+        use_skills => skills.enabled
+        enable_skill_evolution => skills.auto_evolve
         ",
     ) {
         let told = reason(path).unwrap_or_default();
@@ -70,6 +78,11 @@ fn the_file_is_read_and_names_keys_of_ours_and_kinds_that_there_are() {
     }
     for path in read.values.keys() {
         assert!(table::find(path).is_some(), "{path}");
+    }
+    for (path, said) in &read.whole_paths {
+        assert!(table::find(path).is_none(), "{path} is a key of ours");
+        let named = said.strip_suffix(" says it");
+        assert!(named.is_none_or(is_ours), "{path}: {said}");
     }
     for key in table::keys() {
         let section = key.path.split('.').next().unwrap_or_default();

@@ -67,25 +67,18 @@ pub(crate) enum InferenceError {
     /// A rank that vLLM cannot reserve memory for.
     #[error("the largest rank for vLLM is {value:?}: from 1 to 512")]
     Rank { value: String },
-    /// vLLM needs a model when it is started.
-    #[error(
-        "--inference-backend vllm starts vLLM with the base model: give --model, or --inference-url of a server that runs"
-    )]
-    NoModel,
 }
 
 // === impl InferenceArgs ===
 
 impl InferenceArgs {
-    /// Returns the server that answers chats, or `None` for the engine. `has_model`: whether the base model is known at
-    /// the start.
+    /// Returns the server that answers chats, or `None` for the engine.
     ///
     /// # Errors
     /// Returns [`InferenceError`] with the flag or variable.
     pub(super) fn resolve(
         &self,
         env: &impl Fn(&str) -> Option<String>,
-        has_model: bool,
     ) -> Result<Option<InferenceServer>, InferenceError> {
         let url = self.inference_url.clone();
         let url = url.or_else(|| env("METACLAW_INFERENCE_URL"));
@@ -105,7 +98,6 @@ impl InferenceArgs {
                 key: env("METACLAW_INFERENCE_KEY").map(ApiKey::new),
                 max_rank: self.max_rank(env)?,
             })),
-            (Some("vllm"), None) if !has_model => Err(InferenceError::NoModel),
             (Some("vllm"), None) => self.started(env).map(Some),
             (Some(other), _) => Err(InferenceError::Backend {
                 value: other.to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::Arc,
 };
 
 use anyhow::{Context as _, Result};
@@ -10,7 +10,7 @@ use metaclaw_engine::device::Devices;
 use metaclaw_engine::engine::{Engine, EngineConfig, EngineInfo, EngineState, SlicedJob};
 use metaclaw_trainer_chat::Model;
 use metaclaw_trainer_terms::{ErrorCode, SamplerError, SamplerFailure};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, SetOnce};
 
 use super::failure::RunError;
 use crate::{blocking::blocking, error::ApiError};
@@ -20,7 +20,7 @@ const NO_MODEL: &str = "no model is loaded yet: POST /v1/lora/create with a base
 #[derive(Debug)]
 pub(super) struct EngineCell {
     settings: EngineConfig,
-    engine: OnceLock<LoadedEngine>,
+    engine: SetOnce<LoadedEngine>,
     loading: Mutex<()>,
 }
 
@@ -38,7 +38,7 @@ impl EngineCell {
     pub(super) fn new(settings: EngineConfig) -> Self {
         Self {
             settings,
-            engine: OnceLock::new(),
+            engine: SetOnce::new(),
             loading: Mutex::new(()),
         }
     }
@@ -84,6 +84,10 @@ impl EngineCell {
             loaded.map_err(|error| ApiError::field("base_model", format!("base_model {error:#}")))
         };
         blocking("loading", load).await
+    }
+
+    pub(super) async fn until_loaded(&self) {
+        self.engine.wait().await;
     }
 
     /// The devices of training, and of replies.

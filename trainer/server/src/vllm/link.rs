@@ -167,6 +167,9 @@ impl Link {
 
     pub(super) async fn check(&self) {
         let _turn = self.turn.lock().await;
+        if let Err(no_model) = self.host.model() {
+            return self.lost(no_model.to_string());
+        }
         if let Err(error) = self.client.health().await {
             return self.lost(error.to_string());
         }
@@ -185,10 +188,6 @@ impl Link {
 
     async fn greet(&self) -> Result<(), SamplerError> {
         let models = self.client.models().await?;
-        if let Err(error) = self.host.model() {
-            let text = error.to_string();
-            return Err(SamplerError::new(SamplerFailure::Unavailable, text));
-        }
         self.adapters.clear();
         self.unload_strays(&models).await?;
         self.adapters.sweep();

@@ -33,7 +33,7 @@ const SLOTS: u32 = 4;
 /// The number of adapters in memory; more are read from their folders again.
 const IN_MEMORY: u32 = 32;
 
-/// Returns the link to vLLM, and its process if it is started here.
+/// Returns the link to vLLM, and the vLLM that is to be started here, if one is.
 ///
 /// # Errors
 /// Returns an error if no port is free, or no client can be built.
@@ -41,10 +41,10 @@ pub(crate) fn prepare(
     inference: InferenceServer,
     checkpoint_dir: &Path,
     host: Arc<Host>,
-) -> Result<(Link, Option<Process>)> {
+) -> Result<(Link, Option<StartedVllm>)> {
     let folder = checkpoint_dir.canonicalize();
     let folder = folder.context("--checkpoint-dir")?.join(FOLDER);
-    let (url, key, max_rank, process) = match inference {
+    let (url, key, max_rank, started) = match inference {
         InferenceServer::Found { url, key, max_rank } => (url, key, max_rank, None),
         InferenceServer::Started {
             python,
@@ -54,17 +54,21 @@ pub(crate) fn prepare(
         } => {
             let port = free_port().context("no port is free for vLLM")?;
             let key = format!("{:032x}", rand::random::<u128>());
-            let own = arguments_of(&host, port, max_rank)?;
-            let process = ProcessConfig {
-                python,
-                arguments: own.into_iter().chain(arguments).collect(),
-                key: key.clone(),
-                devices,
-                log: checkpoint_dir.join(LOG),
-                hangs_after: HANGS_AFTER,
+            let started = StartedVllm {
+                config: ProcessConfig {
+                    python,
+                    arguments,
+                    key: key.clone(),
+                    devices,
+                    log: checkpoint_dir.join(LOG),
+                    hangs_after: HANGS_AFTER,
+                },
+                port,
+                max_rank,
+                host: Arc::clone(&host),
             };
             let (url, key) = (format!("http://127.0.0.1:{port}"), ApiKey::new(key));
-            (url, Some(key), Some(max_rank), Some(Process(process)))
+            (url, Some(key), Some(max_rank), Some(started))
         }
     };
     let config = LinkConfig {
@@ -73,7 +77,7 @@ pub(crate) fn prepare(
         max_rank,
         folder,
     };
-    Ok((Link::new(config, http()?, host), process))
+    Ok((Link::new(config, http()?, host), started))
 }
 
 /// The client has no redirects, proxies and retries, because callers decide what is repeated.
@@ -95,9 +99,8 @@ fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-fn arguments_of(host: &Host, port: u16, max_rank: u32) -> Result<Vec<String>> {
-    let dtype = host.dtype().context("vLLM is started with a model")?;
-    let dtype = match dtype {
+fn arguments_of(host: &Host, port: u16, max_rank: u32) -> Option<Vec<String>> {
+    let dtype = match host.dtype()? {
         Dtype::Bf16 => "bfloat16",
         Dtype::F16 => "float16",
         Dtype::F32 => "float32",
@@ -117,7 +120,7 @@ fn arguments_of(host: &Host, port: u16, max_rank: u32) -> Result<Vec<String>> {
     ];
     let switches = ["--enable-lora", "--enable-prompt-tokens-details"];
     let words = flags.as_flattened().iter().chain(&switches);
-    Ok(words.map(|word| (*word).to_owned()).collect())
+    Some(words.map(|word| (*word).to_owned()).collect())
 }
 
 /// A script that runs the rest of its arguments, and ends them when its stdin closes, which happens however this
@@ -161,6 +164,40 @@ enum Ended {
 
 #[derive(Debug)]
 pub(crate) struct Process(ProcessConfig);
+
+/// A vLLM that is started when the base model is known: at once, or after the first lora/create.
+#[derive(Debug, Clone)]
+pub(crate) struct StartedVllm {
+    /// Its arguments are those of `--inference-args` alone.
+    config: ProcessConfig,
+    port: u16,
+    max_rank: u32,
+    host: Arc<Host>,
+}
+
+// === impl StartedVllm ===
+
+impl StartedVllm {
+    /// Returns its process, or `None` before there is a model.
+    pub(crate) fn process(&self) -> Option<Process> {
+        let mut config = self.config.clone();
+        let own = arguments_of(&self.host, self.port, self.max_rank)?;
+        config.arguments.splice(0..0, own);
+        Some(Process(config))
+    }
+
+    /// Waits for the model, then as [`Process::run`].
+    pub(crate) async fn run(
+        self,
+        is_away: impl Fn() -> bool + Send + Sync,
+        ending: CancellationToken,
+    ) {
+        let has_model = ending.run_until_cancelled(self.host.until_loaded()).await;
+        if let Some(process) = self.process().filter(|_| has_model.is_some()) {
+            process.run(is_away, ending).await;
+        }
+    }
+}
 
 // === impl Process ===
 

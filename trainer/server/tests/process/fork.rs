@@ -1,6 +1,11 @@
 //! The fork's users: every call that a client of its server makes, as `docs/extending/trainer-api.md` promises them.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    fs::Permissions,
+    os::unix::fs::PermissionsExt as _,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -60,7 +65,8 @@ fn without_a_session(trainer: &mut Trainer) {
         &health,
         &json!({"status": "healthy", "model": "", "step": 0, "gpu_count": 0}),
     );
-    assert!(health["version"].is_string() && health["inference_backend"].is_string());
+    assert!(health["version"].is_string());
+    assert_eq!(health["inference_backend"], "hf");
     assert_eq!(trainer.post("/v1/lora/create", &json!({})).0, 401);
     trainer.key = Some(KEY);
     let (status, early) = trainer.post("/v1/chat/completions", &chat());
@@ -212,7 +218,6 @@ fn what_this_build_has_not_is_refused_at_the_start() {
     for (name, value, words) in [
         ("METACLAW_TRAINING_DEVICES", "98,99", "GPU 99 is asked for"),
         ("METACLAW_INFERENCE_DEVICES", "99", "GPU 99 is asked for"),
-        ("METACLAW_INFERENCE_BACKEND", "vllm", "give --model"),
         ("METACLAW_INFERENCE_BACKEND", "sglang", "sglang"),
     ] {
         let output = without_model(folder.path())
@@ -222,4 +227,50 @@ fn what_this_build_has_not_is_refused_at_the_start() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(words), "{said}");
     }
+}
+
+/// Stands for a Python that has vLLM: it writes down how it was started, and runs until it is told to end.
+const PYTHON: &str = r#"#!/bin/sh
+printf '%s\n' "$CUDA_VISIBLE_DEVICES" "$@" > "$0.part" && mv "$0.part" "$0.started"
+exec sleep 600
+"#;
+
+#[test]
+fn vllm_is_started_with_the_model_that_the_first_session_names() {
+    let folder = folder();
+    let python = folder.path().join("python");
+    std::fs::write(&python, PYTHON).unwrap();
+    std::fs::set_permissions(&python, Permissions::from_mode(0o700)).unwrap();
+    let mut command = without_model(folder.path());
+    command.args(["--training-devices", "cpu", "--inference-devices", "2,3"]);
+    command.args(["--inference-backend", "vllm", "--inference-args=--seed 5"]);
+    command.arg("--inference-python").arg(&python);
+    let trainer = started(command);
+    let health = trainer.get("/v1/health").1;
+    assert_eq!(health["inference_backend"], "vllm");
+    assert_eq!(health["inference"]["command"], Value::Null);
+    assert_eq!(health["inference"]["state"], "away");
+    let was_started = python.with_file_name("python.started");
+    assert!(!was_started.exists());
+
+    let model = folder.path().join("tiny");
+    create(&trainer, &model.display().to_string());
+    let begun = Instant::now();
+    while !was_started.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "vLLM is started");
+        std::thread::yield_now();
+    }
+    let told = std::fs::read_to_string(was_started).unwrap();
+    let told: Vec<&str> = told.lines().collect();
+    assert_eq!(told[0], "2,3");
+    for (flag, value) in [
+        ("--model", model.to_str().unwrap()),
+        ("--served-model-name", "tiny"),
+        ("--dtype", "float32"),
+        ("--seed", "5"),
+    ] {
+        assert!(told.windows(2).any(|two| two == [flag, value]), "{told:?}");
+    }
+    let command = trainer.get("/v1/health").1["inference"]["command"].clone();
+    assert!(command.as_str().unwrap().ends_with(&told[1..].join(" ")));
 }

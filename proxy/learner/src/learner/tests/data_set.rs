@@ -119,6 +119,58 @@ async fn each_epoch_is_a_checkpoint_and_the_best_is_tested() {
     rig.stop().await;
 }
 
+fn pairs(n_rows: usize) -> String {
+    let pair =
+        |n: usize| json!({"prompt": format!("q{n}"), "chosen": "good one", "rejected": "bad"});
+    lines(n_rows, pair)
+}
+
+fn figures(log: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(log.join("learning/steps.jsonl")).unwrap_or_default();
+    let read = |line: &str| serde_json::from_str(line).unwrap();
+    text.lines().map(read).collect()
+}
+
+#[tokio::test]
+async fn each_step_leaves_its_figures_as_other_steps_do() {
+    for (method, text) in [("cross_entropy", chats()), ("dpo", pairs(N_ROWS))] {
+        let (dir, world) = (folder(), World::default());
+        let log = dir.path().join("log");
+        let rig = rig(&log, &world).await;
+        let (report, events) = tuned(&rig, &wanted(file(dir.path(), &text))).await;
+        let adapter = report.unwrap().adapter;
+        let told = events.iter().filter_map(|event| match event {
+            SftEvent::Step(step) => Some((step.step, step.loss)),
+            _ => None,
+        });
+        let lines = figures(&log);
+        let written = lines.iter().map(|line| {
+            let loss = line["loss/total"].as_f64().unwrap();
+            assert_eq!(line[format!("loss/{method}")], loss, "{line}");
+            (line["step"].as_u64().unwrap(), loss)
+        });
+        assert!(written.eq(told), "{method}: {lines:?}");
+        let held_out = lines.iter().map(|line| line["eval/loss"].is_number());
+        let ends = (1..=8).map(|step| step % 4 == 0);
+        assert!(held_out.eq(ends), "{method}: {lines:?}");
+        let last = &lines[7];
+        assert_eq!(last["adapter"].as_str(), adapter.as_deref());
+        assert_eq!(
+            (&last["train/batch_size"], &last["n"]),
+            (&2.0.into(), &8.into())
+        );
+        assert_eq!(
+            last["rollout/turns"],
+            Value::Null,
+            "a data set has no turns"
+        );
+        let run = [&last["agent"], &last["lineage"]].map(|part| part.as_str().unwrap());
+        let run = log.join("learning/tensorboard").join(run[0]).join(run[1]);
+        assert!(run.is_dir(), "{}", run.display());
+        rig.stop().await;
+    }
+}
+
 /// What became of a training whose process was killed, and that another process went on with.
 struct Killed {
     world: World,
@@ -289,13 +341,10 @@ async fn what_the_gate_or_the_held_out_loss_declines_does_not_pass() {
 #[tokio::test]
 async fn pairs_are_trained_by_signed_weights_and_a_dry_run_trains_nothing() {
     let (dir, world) = (folder(), World::default());
-    let pair =
-        |n: usize| json!({"prompt": format!("q{n}"), "chosen": "good one", "rejected": "bad"});
-    let pairs = lines(4, pair);
     let rig = rig(&dir.path().join("log"), &world).await;
     let wanted = SftWanted {
         epochs: 1,
-        ..wanted(file(dir.path(), &pairs))
+        ..wanted(file(dir.path(), &pairs(4)))
     };
     let dry = SftWanted {
         dry_run: true,
