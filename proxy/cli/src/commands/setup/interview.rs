@@ -8,7 +8,7 @@ use crate::{
     agent::wiring,
     commands::{
         context::Context,
-        models::{ModelList, ModelServer, missed},
+        models::{ModelList, ModelServer, lists, missed},
     },
     prompt::{PromptChoice, TerminalPrompt},
 };
@@ -163,7 +163,7 @@ impl<'a> Interview<'a> {
         if (1..=MAX_LISTED).contains(&listed.len()) {
             self.prompt.say(&format!("  {}", listed.join(", ")))?;
         }
-        let is_there = |name: &str| listed.is_empty() || listed.iter().any(|model| model == name);
+        let is_there = |name: &str| listed.is_empty() || lists(listed, name);
         let provider = self.answers.get(PROVIDER);
         let known = provider.as_deref().and_then(providers::named);
         let usual = known.map_or("", |provider| provider.model);
