@@ -42,9 +42,9 @@ ENTRYPOINT ["/opt/metaclaw-trainer/metaclaw-trainer", "--host", "0.0.0.0", "--ch
 
 FROM base AS proxy
 COPY --from=proxy-build /out/metaclaw /usr/local/bin/metaclaw
-# Anything but this machine needs a key: METACLAW__PROXY__API_KEY is required at the start.
-ENV METACLAW__PROXY__HOST=0.0.0.0
-EXPOSE 30000
-HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["metaclaw", "status"]
+# Without METACLAW__PROXY__API_KEY, the proxy listens inside the container only, and its log says so.
+ENV METACLAW__PROXY__HOST=0.0.0.0 METACLAW__UI__HOST=0.0.0.0
+EXPOSE 30000 30080
+HEALTHCHECK --interval=30s --timeout=5s --start-period=20s CMD ["metaclaw", "status", "--ready"]
 ENTRYPOINT ["metaclaw"]
 CMD ["start", "--no-wire"]

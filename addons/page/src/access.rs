@@ -1,9 +1,11 @@
 //! Who is admitted to the page, and the headers of every reply.
 //!
-//! A browser shows the cookie that a login link gave it, a program the token of the run file. The listener is on the
-//! loopback address, but pages of other sites can send requests there too. So the Host has to be a name of this
-//! machine, and a form has to come from a page of this listener: a cookie is shown to every port of a host, and
-//! SameSite does not tell ports apart.
+//! A browser shows the cookie that a login link gave it, a program the token of the run file. Pages of other sites can
+//! send requests here too, even to the loopback address. So the Host has to be localhost or an IP address, and a form
+//! has to come from a page of this listener: a cookie is shown to every port of a host, and SameSite does not tell ports
+//! apart.
+
+use std::net::IpAddr;
 
 use anyhow::Context as _;
 use axum::{
@@ -135,8 +137,10 @@ fn shows_cookie(headers: &HeaderMap, state: &PageState) -> bool {
 
 /// Why a request may be another site's; `None` if it cannot be.
 fn refusal(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
-    let Some(host) = host(headers).filter(|host| is_of_this_machine(host)) else {
-        return Some("the page is at 127.0.0.1 or localhost: `metaclaw ui` prints its address\n");
+    let Some(host) = host(headers).filter(|host| is_safe_name(host)) else {
+        return Some(
+            "open the page by an IP address, as in http://127.0.0.1:30080/ui, or as localhost: `metaclaw ui` prints its address\n",
+        );
     };
     if matches!(*method, Method::GET | Method::HEAD) {
         return None;
@@ -163,12 +167,14 @@ fn host(headers: &HeaderMap) -> Option<&str> {
     std::str::from_utf8(once(headers, &header::HOST).ok()??).ok()
 }
 
-fn is_of_this_machine(host: &str) -> bool {
+/// Returns whether no site on the internet can have this name: a site can make its own name lead here (DNS rebinding),
+/// and no address.
+fn is_safe_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
         _ => host,
     };
-    ["127.0.0.1", "localhost", "[::1]"].contains(&name)
+    name == "localhost" || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 fn signed_out() -> impl IntoResponse {

@@ -6,8 +6,6 @@
 //! the trainer goes, the log is closed.
 
 use std::{
-    io::ErrorKind,
-    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -23,18 +21,19 @@ use metaclaw_control::{
     privacy, server,
     token_budget::{self, TokenBudget},
 };
+use metaclaw_gateway::{Services, max_local_connections, serve_local};
 use metaclaw_learner::note_hosts;
 use metaclaw_page::PageState;
 use metaclaw_settings::{Loaded, Policy, fingerprint};
 use metaclaw_turns::TurnLog;
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
-    agents::Connector, background::Background, gateway::GatewayMaker, learning::LearningMaker,
-    metrics::MetricSources, trainer::Training,
+    agents::Connector, background::Background, control_listeners::ControlListeners,
+    gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources, trainer::Training,
 };
 use crate::{
     agent::{AgentLink, Pointed},
@@ -51,6 +50,7 @@ mod adapters;
 mod agents;
 mod background;
 mod cloud;
+mod control_listeners;
 mod followers;
 mod gateway;
 mod learning;
@@ -146,6 +146,7 @@ impl ServingProcess {
 
         let listener =
             gateway::listen(config.gateway.proxy.address(), start.listens_on_stdin).await?;
+        let listeners = ControlListeners::bind(config).await?;
         let changed_settings = changed_settings(&start.config_name);
         let log = turn_log::open(&config.turns, home).await?;
         let (lessons, unusable) = lessons::start(config, home, &log).await?;
@@ -182,7 +183,10 @@ impl ServingProcess {
             lessons: &lessons,
             privacy: &privacy,
         };
-        let services = services::services(counted, maker.memory(), own, pointers, &token);
+        let services = Services {
+            page_port: Some(listeners.page_address()?.port()),
+            ..services::services(counted, maker.memory(), own, pointers, &token)
+        };
         let gateway = maker.make(&serving, services, &background).await?;
         share::start(&config.skills.share, site, &lessons.library, &background)?;
 
@@ -220,7 +224,7 @@ impl ServingProcess {
             training: training.start(&background, &process),
         });
         keep_house(start, &rooms, &background);
-        publish(start, &rooms, token, &background).await?;
+        publish(start, &rooms, token, listeners, &background)?;
         let serving = gateway.serve(listener, process.clone());
         Ok(Self {
             rooms,
@@ -302,19 +306,22 @@ fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     tasks.spawn(turn_log::retain(log, turns, ending.clone()));
 }
 
-async fn publish(
+fn publish(
     start: &Start,
     rooms: &Arc<Rooms>,
     token: String,
+    listeners: ControlListeners,
     background: &Background,
 ) -> anyhow::Result<()> {
-    let listener = control_listener(start).await?;
     let home = &start.site.home;
+    let page_address = listeners.page_address()?;
+    let ControlListeners { control, page } = listeners;
     let run = RunFile {
         pid: std::process::id(),
-        control: listener.local_addr()?,
+        control: control.local_addr()?,
         token: token.clone(),
-        base_url: format!("http://{}/v1", rooms.gateway.address),
+        page: Some(page_address),
+        base_url: format!("{}/v1", origin(rooms.gateway.address)),
         started_ms: rooms.run.since_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -322,32 +329,19 @@ async fn publish(
     let Background { tasks, ending } = background;
     let logins = Arc::clone(&rooms.run.logins);
     let state = PageState::new(Arc::clone(&instance), &token, logins, tasks.clone());
-    let page = metaclaw_page::router(state);
-    tasks.spawn(server::serve(
-        listener,
-        instance,
-        token,
-        page,
-        ending.clone(),
-    ));
-    home.publish(&run).context("cannot write run.json")
-}
-
-/// The socket of the control listener and the page. The page is no reason to keep an agent waiting: if another program
-/// has the port, a free one is taken.
-async fn control_listener(start: &Start) -> anyhow::Result<TcpListener> {
-    let config = &start.loaded.config;
-    let port = config.ui.port_beside(config.gateway.proxy.port);
-    match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            warn!(
-                port,
-                "another program has the port of the page (ui.port), so a free one is taken: `metaclaw ui` opens it"
-            );
-            Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?)
-        }
-        bound => bound.with_context(|| format!("cannot listen on 127.0.0.1:{port} (ui.port)")),
+    let routes = metaclaw_page::router(state);
+    if let Some(page) = page {
+        let served = serve_local(
+            page,
+            routes.clone(),
+            max_local_connections(),
+            ending.clone(),
+        );
+        tasks.spawn(served);
     }
+    let served = server::serve(control, instance, token, routes, ending.clone());
+    tasks.spawn(served);
+    home.publish(&run).context("cannot write run.json")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use metaclaw_settings::{
 };
 
 use self::egress::egress;
-use crate::{agent::Pointed, asked::Judging, wires::agent_name};
+use crate::{agent::Pointed, asked::Judging, wires::{agent_name, origin}};
 
 mod egress;
 
@@ -68,7 +68,7 @@ fn serves(config: &Config, policy: &Policy) -> String {
         }
         Policy::Cloud(cloud) => {
             let answers = upstreams(config).unwrap_or_else(|| {
-                "nothing yet: set llm.api_base, or allow the training server (metaclaw config privacy.cloud_training_ok true)"
+                "nothing yet: `metaclaw setup` asks for a provider, or allow the training server (metaclaw config privacy.cloud_training_ok true)"
                     .to_owned()
             });
             format!(
@@ -78,7 +78,8 @@ fn serves(config: &Config, policy: &Policy) -> String {
             )
         }
         Policy::None => upstreams(config).unwrap_or_else(|| {
-            "nothing yet: set llm.api_base, or trainer.model for a model of your own".to_owned()
+            "nothing yet: `metaclaw setup` asks for a provider, or for a model of your own"
+                .to_owned()
         }),
     }
 }
@@ -108,7 +109,7 @@ fn learns(config: &Config, policy: &Policy, judging: &Judging) -> String {
     if !config.turns.enabled {
         return format!("nothing: turns are not kept (turns.enabled); {by_hand}");
     }
-    format!("{}; {by_hand}", weights(config, policy, judging))
+    format!("{by_hand}; {}", weights(config, policy, judging))
 }
 
 fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
@@ -140,12 +141,8 @@ fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
             format!("weights by {method}, of agents that have a mode of their own{tested}{judged}")
         }
         (Mode::SkillsOnly, _) => "no weights (mode skills_only)".to_owned(),
-        (Mode::Auto, false) => {
-            "no weights, because no policy model is configured (mode auto works as skills_only)"
-                .to_owned()
-        }
-        (Mode::Rl, false) => {
-            "no weights, because there is no policy model (mode rl works as skills_only)".to_owned()
+        (Mode::Auto | Mode::Rl, false) => {
+            "no weights (trainer.model names no model to train)".to_owned()
         }
     }
 }
@@ -178,11 +175,11 @@ impl Banner<'_> {
         } = self.about;
         let mut lines = vec![
             format!("MetaClaw {} listens", env!("CARGO_PKG_VERSION")),
-            format!("  base URL  http://{}/v1", self.proxy),
+            format!("  base URL  {}/v1", origin(self.proxy)),
             format!("  settings  {} (mode {mode})", self.sources),
             format!("  serves    {serves}"),
             format!("  learns    {learns}"),
-            format!("  leaves    {leaves}"),
+            format!("  leaves    {}", leaves.replace('\n', "\n            ")),
         ];
         lines.extend(
             self.agent
@@ -190,7 +187,7 @@ impl Banner<'_> {
         );
         lines.extend(privacy::off_text(self.off).map(|off| format!("  off       {off}")));
         lines.extend(self.without_effect());
-        lines.push("  look      metaclaw ui  (the page in your browser)".to_owned());
+        lines.push("  page      metaclaw ui  (opens it in your browser)".to_owned());
         lines.push(format!("  try       {}", self.try_line()));
         lines.join("\n")
     }
@@ -259,9 +256,9 @@ impl Banner<'_> {
         let key = key.map(|key| format!(" -H \"authorization: Bearer {key}\""));
         let key = key.unwrap_or_default();
         format!(
-            "curl -N http://{}/v1/chat/completions -H 'content-type: application/json'{key} \
+            "curl -N {}/v1/chat/completions -H 'content-type: application/json'{key} \
              -d '{{\"model\":\"{model}\",\"stream\":true,\"max_tokens\":200,\"messages\":[{{\"role\":\"user\",\"content\":\"In one sentence: why do we need sleep?\"}}]}}'",
-            self.proxy
+            origin(self.proxy)
         )
     }
 }

@@ -6,6 +6,7 @@ use std::{
     process::{ExitCode, Termination},
 };
 
+use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures_util::future::LocalBoxFuture;
 
@@ -163,6 +164,10 @@ impl Cli {
 
     pub(crate) fn run(self, environment: Environment) -> anyhow::Result<ExitCode> {
         let context = Context::new(environment, self.home, self.port);
+        context.home.check().with_context(|| {
+            let dir = context.home.dir().display();
+            format!("{dir} cannot be the home folder (--home or METACLAW_HOME names another one)")
+        })?;
         let context = &match self.command {
             // To the first two, --port says where a proxy is to listen; the others are of the whole home.
             MetaclawCommand::Start(_)

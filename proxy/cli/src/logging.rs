@@ -50,6 +50,8 @@ pub(crate) struct Logging {
     pub gate: LogGate,
     /// The writer's guard, for [`end`].
     pub writer: WorkerGuard,
+    /// What to say of a filter that cannot be used.
+    pub bad_filter: Option<String>,
 }
 
 struct LogLine {
@@ -74,13 +76,16 @@ struct LogFile {
 }
 
 /// Begins to log, to standard error or to `file`, if standard error is redirected there. `RUST_LOG` chooses what is
-/// logged, for example `debug` or `metaclaw_learner=debug`; traces get every request.
+/// logged, for example `debug` or `metaclaw_learner=debug`, and without it `level`; traces get every request.
 ///
 /// # Errors
 /// Returns an error if traces are requested and cannot be sent, or the file cannot be written.
-pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow::Result<Logging> {
-    let wanted = environment.get("RUST_LOG").unwrap_or("info");
-    let filter = EnvFilter::try_new(wanted).unwrap_or_else(|_| EnvFilter::new("info"));
+pub(crate) fn begin(
+    environment: &Environment,
+    level: &str,
+    file: Option<PathBuf>,
+) -> anyhow::Result<Logging> {
+    let (filter, bad_filter) = filter(environment.get("RUST_LOG"), level);
     let builder = NonBlockingBuilder::default()
         .buffered_lines_limit(QUEUE)
         .thread_name("log");
@@ -122,7 +127,26 @@ pub(crate) fn begin(environment: &Environment, file: Option<PathBuf>) -> anyhow:
         dropped,
         gate,
         writer,
+        bad_filter,
     })
+}
+
+/// The filter of log lines, and what to say of a `RUST_LOG` that is none.
+fn filter(given: Option<&str>, level: &str) -> (EnvFilter, Option<String>) {
+    let usual = match level {
+        "debug" | "trace" => format!("info,metaclaw={level}"),
+        level => level.to_owned(),
+    };
+    let given = given.unwrap_or(&usual);
+    match EnvFilter::try_new(given) {
+        Ok(filter) => (filter, None),
+        Err(error) => {
+            let said = format!(
+                "RUST_LOG in the environment: {given:?} is not allowed ({error}): error, warn, info, debug, trace, or as in metaclaw_learner=debug. log.level decides instead: {level}"
+            );
+            (EnvFilter::new(usual), Some(said))
+        }
+    }
 }
 
 pub(crate) async fn warn_dropped(dropped: ErrorCounter, ending: CancellationToken) {
@@ -288,6 +312,22 @@ mod tests {
         let (cut, rest) = written.split_once('\n').unwrap();
         assert!(cut.len() < MAX_LINE + 4 && cut.ends_with("ü…"), "{cut}");
         assert_eq!(rest, "short\\u202e\n");
+    }
+
+    #[test]
+    fn a_filter_that_is_none_is_named_and_the_level_holds() {
+        for (given, level, is) in [
+            (None, "info", "info"),
+            (None, "debug", "metaclaw=debug,info"),
+            (Some("warn"), "trace", "warn"),
+            (Some("metaclaw=lod"), "warn", "warn"),
+            (Some("###"), "info", "info"),
+        ] {
+            let (filter, said) = filter(given, level);
+            assert_eq!(filter.to_string(), is, "{given:?}");
+            let is_named = said.is_some_and(|said| said.contains(given.unwrap_or_default()));
+            assert_eq!(is_named, !matches!(given, None | Some("warn")), "{given:?}");
+        }
     }
 
     #[test]

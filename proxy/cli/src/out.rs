@@ -11,6 +11,7 @@ use std::{
 
 use metaclaw_chat::now_ms;
 use serde::Serialize;
+use textwrap::core::display_width;
 
 /// Prints a text and a line end. A reader that has ended, such as `head`, is no error.
 pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
@@ -222,14 +223,15 @@ pub(crate) fn count(n: u64, thing: &str) -> String {
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        let widest = cells.map(|cell| cell.chars().count()).max();
-        widest.unwrap_or(0).max(head[column].chars().count())
+        let widest = cells.map(|cell| display_width(cell)).max();
+        widest.unwrap_or(0).max(display_width(head[column]))
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let render = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded = cells
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
+        let padded = cells.zip(&widths).map(|(cell, width)| {
+            let gap = width.saturating_sub(display_width(cell));
+            format!("{cell}{:gap$}", "")
+        });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut lines = vec![render(&mut head.iter().copied())];
@@ -273,10 +275,15 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = vec![vec!["a".to_owned(), "long cell".to_owned()]];
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let rows = [
+            row(["a", "long cell"]),
+            row(["简短", "回答"]),
+            row(["é", ""]),
+        ];
         assert_eq!(
             super::table(&["name", "it"], &rows),
-            "name  it\na     long cell"
+            "name  it\na     long cell\n简短  回答\né"
         );
     }
 }

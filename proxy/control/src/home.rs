@@ -143,6 +143,14 @@ impl Home {
             .unwrap_or_default()
     }
 
+    /// Looks whether it can be read, if it is there.
+    ///
+    /// # Errors
+    /// If it is a file, or cannot be read.
+    pub fn check(&self) -> io::Result<()> {
+        if_there(fs::read_dir(&self.shared)).map(drop)
+    }
+
     /// Makes the folder, for its owner alone.
     ///
     /// # Errors
@@ -250,6 +258,9 @@ pub struct RunFile {
     pub control: SocketAddr,
     /// The token that subcommands must send. It is not the proxy's key.
     pub token: String,
+    /// The address of the page, where it is not that of subcommands (`ui.host`).
+    #[serde(default)]
+    pub page: Option<SocketAddr>,
     /// The base URL for agents, for example `http://127.0.0.1:30000/v1`.
     pub base_url: String,
     /// When it began to listen, in milliseconds since 1970.

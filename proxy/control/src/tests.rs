@@ -85,6 +85,7 @@ fn agent() -> AgentId {
 
 fn client(control: std::net::SocketAddr, token: &str) -> ControlClient {
     let run = RunFile {
+        page: None,
         pid: 7,
         control,
         token: token.to_owned(),

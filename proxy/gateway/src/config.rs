@@ -180,12 +180,12 @@ pub enum ConfigError {
         reason: String,
     },
     /// A setting names an upstream that does not exist.
-    #[error("{key}: {name:?} is no upstream; there are policy{known}")]
+    #[error("{key}: {name:?} is no upstream; the upstreams are {known}")]
     UnknownUpstream {
         /// The key that names it.
         key: String,
         name: String,
-        /// The names that there are, each after a comma.
+        /// The names that there are.
         known: String,
     },
     /// An upstream has the name of our own model.
@@ -257,8 +257,10 @@ impl GatewayConfig {
         let Some(name) = names.iter().find(unknown).cloned() else {
             return Ok(());
         };
-        let known = self.upstreams.keys().map(|name| format!(", {name}"));
-        let known = known.collect();
+        let others = self.upstreams.keys().map(String::as_str);
+        let others = others.filter(|name| *name != LLM);
+        let all: Vec<&str> = [POLICY, LLM].into_iter().chain(others).collect();
+        let known = all.join(", ");
         Err(ConfigError::UnknownUpstream { key, name, known })
     }
 }
@@ -375,8 +377,8 @@ mod tests {
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"phone":{"key":"k","agents":[]}}}}"#), @"proxy.keys.phone.agents is empty: name the agents that this key may speak for");
         insta::assert_snapshot!(refused(r#"{"proxy":{"api_key":"k","keys":{"phone":{"key":"k","agents":["main"]}}}}"#), @"proxy.keys.phone.key is proxy.api_key as well: each must be another");
         insta::assert_snapshot!(refused(r#"{"proxy":{"keys":{"a":{"key":"k","agents":["a"]},"b":{"key":"k","agents":["b"]}}}}"#), @"proxy.keys.b.key is proxy.keys.a.key as well: each must be another");
-        insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; there are policy, mine"#);
-        insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; there are policy, mine"#);
+        insta::assert_snapshot!(refused(r#"{"routing":{"order":["polcy"]},"upstreams":{"mine":{"url":"x"}}}"#), @r#"routing.order: "polcy" is no upstream; the upstreams are policy, llm, mine"#);
+        insta::assert_snapshot!(refused(r#"{"agents":{"work":{"upstream":["yours"]}},"upstreams":{"mine":{"url":"x"}}}"#), @r#"agents.work.upstream: "yours" is no upstream; the upstreams are policy, llm, mine"#);
         insta::assert_snapshot!(refused(r#"{"upstreams":{"policy":{"connect":"0 s"}}}"#), @"upstreams.policy.connect: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
         insta::assert_snapshot!(refused(r#"{"upstreams":{"mine":{"url":"x","idle":"0 ms"}}}"#), @"upstreams.mine.idle: 0 is not allowed, because nothing would be in time: give a longer time, or leave it out");
         insta::assert_snapshot!(refused(r#"{"serving":{"temperature":0.0005}}"#), @"serving.temperature: 0.0005 is not allowed: 0 takes the likeliest token, else from 0.001 to 2");

@@ -75,6 +75,7 @@ pub use self::{
     server::serve_local,
     services::{Answering, Call, MemoryCall, MemoryService, Service, ServiceError, Services},
     serving::{Endpoint, Lease, Serving},
+    upstream::innermost,
 };
 
 #[cfg(test)]

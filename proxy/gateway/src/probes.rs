@@ -1,8 +1,8 @@
-//! The state of the gateway: `/healthz`, `/readyz` and `/metrics`.
+//! The state of the gateway: `/healthz`, `/readyz` and `/metrics`; and what a browser is told that comes here.
 
 use std::{future::ready, sync::Arc};
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use metaclaw_capture::Recorder;
 use serde_json::json;
 use tokio::task::spawn_blocking;
@@ -23,6 +23,8 @@ use crate::{
     serving::Serving,
 };
 
+const GREETING: &str = include_str!("../data/greeting.html");
+
 #[derive(Clone)]
 pub(crate) struct ProbesLayer {
     pub authenticator: Arc<Authenticator>,
@@ -36,6 +38,13 @@ pub(crate) struct ProbesLayer {
 /// Returns whether a request asks for the gateway's state. It is no work of an agent, and has no trace.
 pub(crate) fn is_probe(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/metrics")
+}
+
+/// Returns whether a person looks: a program that asks for `/` gets the error of any unknown route.
+fn is_browser<B>(request: &Request<B>) -> bool {
+    let accepted = request.headers().get(header::ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    accepted.is_some_and(|it| request.method() == Method::GET && it.contains("text/html"))
 }
 
 // === impl ProbesLayer ===
@@ -53,8 +62,31 @@ impl ProbesLayer {
                 Ok(()) => Box::pin(self.clone().metrics()),
                 Err(error) => known(Err(error)),
             }),
+            "/" | "/ui" if is_browser(request) => Some(known(Ok(self.greeting(request.headers())))),
             _ => None,
         }
+    }
+
+    /// Tells a person whose browser came to the proxy's port what this is, and where the page is.
+    fn greeting(&self, headers: &HeaderMap) -> Response<Body> {
+        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+        let is_named = |name: &&str| {
+            let rest = host.and_then(|host| host.strip_prefix(name.as_bytes()));
+            matches!(rest, Some([] | [b':', ..]))
+        };
+        // Nothing of the request is shown but one of these.
+        let name = ["127.0.0.1", "localhost", "[::1]"]
+            .into_iter()
+            .find(is_named);
+        let link = name.zip(self.services.page_port);
+        let page = link.map_or_else(
+            || "the page".to_owned(),
+            |(name, port)| format!("<a href=\"http://{name}:{port}/ui\">the page</a>"),
+        );
+        let mut response = Response::new(full(GREETING.replace("{page}", &page).into()));
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, html);
+        response
     }
 
     /// Answers whether it is ready. Callers with a key also get the reason, because that names paths and programs.

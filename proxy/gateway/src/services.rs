@@ -69,6 +69,8 @@ pub struct Services {
     pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     /// For `GET /metrics`: the counters of other crates. It may access the file system.
     pub metrics: Arc<dyn Fn() -> Vec<Series> + Send + Sync>,
+    /// The port of the page on this machine, for a browser that comes to the proxy's port.
+    pub page_port: Option<u16>,
     /// The token of `run.json`.
     pub admin_token: Secret,
     /// Joins a request's span to the trace that its headers name.
@@ -87,6 +89,7 @@ impl Services {
             train_step: None,
             ready: Arc::new(|| Ok(())),
             metrics: Arc::new(Vec::new),
+            page_port: None,
             admin_token,
             set_parent: |_, _| {},
         }

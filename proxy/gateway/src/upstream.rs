@@ -26,6 +26,7 @@ use rustls::RootCertStore;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+pub use self::error::innermost;
 pub(crate) use self::{
     body::UpstreamBody,
     capabilities::{UpstreamCapabilities, Variant},

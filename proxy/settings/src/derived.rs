@@ -14,12 +14,10 @@ use crate::{
     environment,
     error::SettingsError,
     layer::{Layer, Origin},
-    providers::{PROVIDERS, at, named},
+    providers::{self, BEDROCK, at, named},
     table,
 };
 
-/// The provider whose address depends on the region and the model, and who needs no key.
-const BEDROCK: &str = "bedrock";
 const REGION: &str = "llm.bedrock_region";
 const DEFAULT_REGION: &str = "us-east-1";
 const LLM_KEY: &str = "llm.api_key";
@@ -76,14 +74,14 @@ pub(super) fn mode(layers: &[Layer]) -> Option<Layer> {
 /// Refuses unknown providers. With an address of its own, a section may name a provider that only `metaclaw auth` knows,
 /// but not one that reads like a known name.
 pub(super) fn refuse_unknown_providers(layers: &mut [Layer]) {
-    let names = PROVIDERS.iter().map(|provider| provider.name);
-    let known: Vec<&str> = names.chain(["custom", BEDROCK]).collect();
+    let known = providers::names();
     for (section, address) in SECTIONS {
         let (key, address) = (
             format!("{section}.provider"),
             format!("{section}.{address}"),
         );
-        let unknown = text(layers, &key).filter(|name| !known.contains(name));
+        let is_known = |name: &str| known.contains(&name) || section != "llm" && name == AZURE;
+        let unknown = text(layers, &key).filter(|name| !is_known(name));
         let Some(given) = unknown.map(str::to_owned) else {
             continue;
         };

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use metaclaw_chat::{Size, Span, is_variable};
 use serde_json::Value;
 
-use crate::yaml;
+use crate::{providers, yaml};
 
 /// How other systems write that a secret is in a variable of the environment.
 const FOREIGN: &str = "$NAME %NAME% <NAME> $(NAME) {{NAME}} $env:NAME env:NAME env.NAME {env:NAME} \
@@ -37,6 +37,8 @@ pub(crate) enum ValueForm {
     Secret,
     /// A secret that callers must send; an empty one would let everybody in.
     CallersKey,
+    /// The name of a provider. With an address beside it, another name may stand for keys of `metaclaw auth`.
+    Provider,
     /// `http://…` or `https://…`.
     Url,
     /// An address of this machine.
@@ -113,9 +115,13 @@ impl ValueKind {
 
     /// Whether a default alone does not show what else is allowed.
     pub(crate) fn is_bounded(&self) -> bool {
-        use ValueForm::{Count, Minutes, Number, Word};
-        let is_bounded =
-            |form: &ValueForm| matches!(form, Count(..) | Minutes(..) | Number(..) | Word(_));
+        use ValueForm::{Count, Minutes, Number, Provider, Word};
+        let is_bounded = |form: &ValueForm| {
+            matches!(
+                form,
+                Count(..) | Minutes(..) | Number(..) | Provider | Word(_)
+            )
+        };
         match self {
             Self::One(form) | Self::List(form, _) => is_bounded(form),
             Self::Joined(_) | Self::Tree(_) => true,
@@ -206,6 +212,7 @@ impl ValueForm {
             ("integer", _) => Self::Count(least, most),
             ("number", _) => Self::Number(bound("minimum", f64::MIN), bound("maximum", f64::MAX)),
             (_, "secret") => Self::Secret,
+            (_, "provider") => Self::Provider,
             (_, "uri") => Self::Url,
             (_, "ip") => Self::Host,
             (_, "path") => Self::Path,
@@ -243,6 +250,7 @@ impl ValueForm {
             }
             Self::Number(low, f64::MAX) => return format!("a number, {low} or more"),
             Self::Number(low, high) => return format!("a number from {low} to {high}"),
+            Self::Provider => return providers::names().join(", "),
             Self::Word(words) => return words.join(", "),
         };
         said.to_owned()
@@ -250,7 +258,7 @@ impl ValueForm {
 
     fn parse(&self, text: &str) -> Option<Value> {
         match self {
-            Self::Text | Self::Path | Self::Calendar => Some(text.into()),
+            Self::Text | Self::Provider | Self::Path | Self::Calendar => Some(text.into()),
             Self::Secret => is_header_text(text).then(|| text.into()),
             Self::CallersKey => (!text.is_empty() && is_header_text(text)).then(|| text.into()),
             Self::Url => (is_url(text) || text.starts_with("${")).then(|| text.into()),

@@ -47,7 +47,7 @@ pub use self::{
     read::{key_and_value, overridden},
     sections::{
         Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,
-        ModelAddress, OpdSettings, PageSettings, Trainer,
+        LogSettings, ModelAddress, OpdSettings, PageSettings, Trainer,
     },
     show::{Effective, fingerprint, one_line, unbuilt},
 };
@@ -119,21 +119,24 @@ pub fn load(given: Sources) -> Result<Loaded, SettingsError> {
     layers.insert(0, derived::service_variables(&layers, &services));
     let mut loaded = Loaded::new(layers)?;
     let open = [
-        readable_by_others(&given.file, holds_keys),
-        readable_by_others(&given.profiles, true),
+        readable_by_others(&given.file).filter(|_| holds_keys),
+        readable_by_others(&given.profiles),
     ];
     loaded
         .notices
         .extend(used.into_iter().chain(open.into_iter().flatten()));
     loaded.notices.append(&mut notices);
+    loaded.notices.extend(loaded.config.missing_skills());
     Ok(loaded)
 }
 
-fn readable_by_others(path: &Path, holds_keys: bool) -> Option<String> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o044 != 0 && holds_keys).then(|| {
+/// Returns what to say of a file or folder that holds keys, or what was said, if others may read it.
+pub fn readable_by_others(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let wanted = if metadata.is_dir() { 700 } else { 600 };
+    (metadata.permissions().mode() & 0o044 != 0).then(|| {
         let path = path.display();
-        format!("{path} holds keys and others may read it: `chmod 600 {path}`")
+        format!("others may read {path}, which is private: `chmod {wanted} {path}`")
     })
 }
 

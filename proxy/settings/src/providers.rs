@@ -34,6 +34,15 @@ fn provider(row: &'static str) -> Option<ChatProvider> {
     })
 }
 
+/// The provider whose address depends on the region and the model, and who needs no key.
+pub(crate) const BEDROCK: &str = "bedrock";
+
+/// The names that a key `provider` takes.
+pub(crate) fn names() -> Vec<&'static str> {
+    let names = PROVIDERS.iter().map(|provider| provider.name);
+    names.chain(["custom", BEDROCK]).collect()
+}
+
 /// Returns the provider of a name.
 pub fn named(name: &str) -> Option<&'static ChatProvider> {
     PROVIDERS.iter().find(|provider| provider.name == name)

@@ -7,6 +7,9 @@ use metaclaw_learner::JudgeKind;
 use super::{InertUse, Loaded, Problem, SettingsError};
 use crate::address::{host, is_bedrock, is_bedrocks_messages};
 
+/// The key of callers, and its variable: a container has no other settings.
+const CALLERS_KEY: &str = "proxy.api_key (in the environment: METACLAW__PROXY__API_KEY)";
+
 // === impl Loaded ===
 
 impl Loaded {
@@ -21,13 +24,14 @@ impl Loaded {
         }
         if listen.host.is_unspecified() && listen.host.is_ipv4() {
             listen.host = std::net::Ipv4Addr::LOCALHOST.into();
-            self.notices
-                .push("proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only".to_owned());
+            self.notices.push(format!("proxy.host 0.0.0.0 without a key: MetaClaw listens on 127.0.0.1 only, and nobody outside this machine or container can reach it. Set {CALLERS_KEY}"));
             return Ok(());
         }
         let given = listen.host.to_string();
-        let reason = "without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere";
-        Err(self.refusal("proxy.host", given, reason))
+        let reason = format!(
+            "without a key, 127.0.0.1 or ::1; to be reached from elsewhere, set {CALLERS_KEY}, or make a key with `metaclaw keys add`"
+        );
+        Err(self.refusal("proxy.host", given, &reason))
     }
 
     fn refusal(&self, key: &str, given: String, reason: &str) -> SettingsError {

@@ -1,6 +1,12 @@
 //! All settings together, and the structs of those that no other crate owns.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs::{DirEntry, read_dir},
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use metaclaw_chat::{Mode, Secret, Size, Span};
 use metaclaw_gateway::GatewayConfig;
@@ -43,6 +49,7 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     pub privacy: Consent,
     pub ui: PageSettings,
+    pub log: LogSettings,
     #[serde(skip)]
     pub gateway: GatewayConfig,
     #[serde(skip)]
@@ -61,9 +68,9 @@ pub struct Llm {
     /// The key. Without it, the key that `metaclaw auth` keeps is used. Without any, the caller's own authorization is
     /// passed on and never kept.
     pub api_key: Option<Secret>,
-    /// The provider: openai, anthropic, gemini, openrouter, deepseek, kimi, qwen, minimax, novita, volcengine, ollama,
-    /// lmstudio or bedrock (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says
-    /// which key of `metaclaw auth` is used.
+    /// The provider (docs/operating/upstreams.md). It gives the address if llm.api_base is not set, and says which key of
+    /// `metaclaw auth` is used.
+    #[schemars(extend("format" = "provider"))]
     pub provider: Option<String>,
     /// The region of Amazon Bedrock, for llm.provider, judge.provider and evolver.provider. Without it, AWS_REGION of
     /// the environment, else us-east-1.
@@ -90,6 +97,7 @@ pub enum AuthMethod {
 pub struct ModelAddress {
     /// The provider, as in llm.provider. It gives the address if the url is not set and the key is. bedrock needs no key.
     /// azure takes both from AZURE_OPENAI_ENDPOINT and AZURE_OPENAI_API_KEY of the environment.
+    #[schemars(extend("format" = "provider"))]
     pub provider: Option<String>,
     /// The address of the model's API. Without it, llm.api_base.
     #[schemars(url)]
@@ -171,11 +179,26 @@ pub struct Consent {
     pub cloud_training_ok: Option<bool>,
 }
 
+/// `log.*`: what the running process reports.
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct LogSettings {
+    /// How much the running process reports. debug and trace are for MetaClaw's own parts; `metaclaw start -v` and -vv
+    /// are the same for one start. RUST_LOG, if it is set, decides instead, as in RUST_LOG=metaclaw_learner=debug.
+    #[schemars(extend("enum" = ["error", "warn", "info", "debug", "trace"]))]
+    #[default("info")]
+    pub level: String,
+}
+
 /// `ui.*`: the page that shows what was learned.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PageSettings {
-    /// The port of the page, at 127.0.0.1. Without it, the proxy's port plus 80, as in 30080. 0 takes a free port, which
+    /// The IP address at which browsers reach the page. With 0.0.0.0, other machines reach it too, for example from a
+    /// container. Nobody sees anything without the link of `metaclaw ui`.
+    #[default(IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub host: IpAddr,
+    /// The port of the page. Without it, the proxy's port plus 80, as in 30080. 0 takes a free port, which
     /// `metaclaw ui` prints.
     pub port: Option<u16>,
 }
@@ -360,6 +383,18 @@ impl Config {
     pub fn has_mode(&self, mode: Mode) -> bool {
         let own = self.learner.agents.values().filter_map(|agent| agent.mode);
         own.chain([self.learner.mode]).any(|set| set == mode)
+    }
+
+    /// What to say of a folder of skills that is not there, or has none.
+    pub fn missing_skills(&self) -> Option<String> {
+        let folder = self.skills.dir.as_deref()?;
+        // Our own lock file does not count.
+        let is_visible = |entry: DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+        let has_any = read_dir(folder).is_ok_and(|all| all.flatten().any(is_visible));
+        (!has_any).then(|| {
+            let folder = folder.display();
+            format!("skills.dir: there is nothing in {folder}, so no agent is given a skill")
+        })
     }
 
     /// Whether somebody beside a policy model can answer.

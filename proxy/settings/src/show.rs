@@ -126,6 +126,12 @@ pub(crate) fn unknown(path: &str) -> String {
     if let Some(reason) = unsupported_keys::reason(path) {
         return format!("{path} is no key here: {reason}");
     }
+    let keys: Vec<&str> = table::working()
+        .filter_map(|key| key.path.strip_prefix(path)?.strip_prefix('.'))
+        .collect();
+    if !keys.is_empty() {
+        return format!("{path} is a section; its keys are {}", keys.join(", "));
+    }
     match table::nearest(path) {
         Some(nearest) => format!("unknown key {path}: did you mean {nearest}?"),
         None => format!("unknown key {path}: `metaclaw config show` lists all"),
@@ -194,6 +200,18 @@ mod tests {
         for changed in ["mode: auto\n", with_model, "mode: [", "mode: fast\n"] {
             assert_ne!(after(changed), before, "{changed}");
         }
+    }
+
+    #[test]
+    fn a_section_is_answered_with_its_keys_and_a_typo_with_the_key() {
+        for (path, said) in [
+            ("log", "log is a section; its keys are level"),
+            ("ui", "ui is a section; its keys are host, port"),
+            ("log.levl", "unknown key log.levl: did you mean log.level?"),
+        ] {
+            assert_eq!(unknown(path), said);
+        }
+        assert!(unknown("skills").starts_with("skills is a section; its keys are "));
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 
 #[test]
 fn nobody_listens_to_the_world_without_a_key() {
-    insta::assert_snapshot!(refusal("proxy: {host: 192.168.1.5}\n"), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    insta::assert_snapshot!(refusal("proxy: {host: 192.168.1.5}\n"), @r#"proxy.host in /etc/it/config.yaml: "192.168.1.5" is not allowed: without a key, 127.0.0.1 or ::1; to be reached from elsewhere, set proxy.api_key (in the environment: METACLAW__PROXY__API_KEY), or make a key with `metaclaw keys add`"#);
     let address = |loaded: &Loaded| loaded.config.gateway.proxy.address().to_string();
     let with_key = loaded("proxy: {host: 192.168.1.5, api_key: sk-1}\n");
     assert_eq!(address(&with_key), "192.168.1.5:30000");
@@ -48,7 +48,7 @@ fn nobody_listens_to_the_world_without_a_key() {
     assert!(single.config.gateway.proxy.requires_key());
     let migrated = loaded("proxy: {host: 0.0.0.0, port: 30000}\n");
     assert_eq!(address(&migrated), "127.0.0.1:30000");
-    insta::assert_snapshot!(migrated.notices.join("\n"), @r#"proxy.host 0.0.0.0 without a key: listening on 127.0.0.1 only"#);
+    insta::assert_snapshot!(migrated.notices.join("\n"), @"proxy.host 0.0.0.0 without a key: MetaClaw listens on 127.0.0.1 only, and nobody outside this machine or container can reach it. Set proxy.api_key (in the environment: METACLAW__PROXY__API_KEY)");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_file_with_keys_that_others_may_read_is_remarked() {
             .notices
     };
     let with_key = "llm: {api_key: sk-0123456789abcd}\n";
-    assert!(notices(with_key, 0o644)[0].contains("others may read it"));
+    assert!(notices(with_key, 0o644)[0].contains("others may read "));
     assert!(notices(with_key, 0o600).is_empty());
     assert!(notices("mode: rl\n", 0o644).is_empty());
 }

@@ -105,15 +105,21 @@ fn perform(api: Api, play: Play, request: &Value, number: usize) -> Sent {
     }
 }
 
+/// The model that OpenClaw asks for: `doctor` looks whether it is listed.
+const OPENCLAWS: &str = "text";
+
 /// Answers routes that are not chats.
 fn beside(path: &str) -> Sent {
     match path {
         "/v1/models" => {
             // The body has the fields of both providers, of which each package reads its own.
-            let model = json!({"id": MODEL, "object": "model", "created": 1, "owned_by": "nobody",
-                "type": "model", "display_name": "Mock", "created_at": "2026-01-01T00:00:00Z"});
-            let list = json!({"object": "list", "data": [model], "has_more": false,
-                "first_id": MODEL, "last_id": MODEL});
+            let model = |id: &str| {
+                json!({"id": id, "object": "model", "created": 1, "owned_by": "nobody",
+                "type": "model", "display_name": "Mock", "created_at": "2026-01-01T00:00:00Z"})
+            };
+            let models = [model(MODEL), model(OPENCLAWS)];
+            let list = json!({"object": "list", "data": models, "has_more": false,
+                "first_id": MODEL, "last_id": OPENCLAWS});
             Sent::json(list)
         }
         "/v1/messages/count_tokens" => Sent::json(json!({"input_tokens": PROMPT_TOKENS})),

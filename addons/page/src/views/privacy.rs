@@ -79,37 +79,16 @@ fn leaves(status: Option<&ProcessStatus>) -> Markup {
     };
     let counts = &status.counts;
     html! {
-        p.lead { "By your settings, texts go to these places only:" }
-        dl.facts { @for it in places(&status.about.leaves) { div { dt { (it.what) } dd { (it.place) } } } }
+        p.lead { "By your settings, texts go here and nowhere else:" }
+        dl.facts { @for line in status.about.leaves.lines() {
+            @let (receiver, what) = line.split_once(": ").unwrap_or((line, ""));
+            div { dt { (receiver) } dd { (what) } }
+        } }
         @if counts.relayed_only + counts.off_record > 0 {
             p.soft { "Since the start, " (count(counts.relayed_only, "chat")) " were only relayed and "
                 (number(counts.off_record)) " were off the record: nothing of them is kept here." }
         }
     }
-}
-
-struct EgressPlace {
-    what: String,
-    place: String,
-}
-
-/// The parts of a line such as `chat -> api.example.org (m), judge -> nowhere`. Places may contain commas.
-fn places(line: &str) -> Vec<EgressPlace> {
-    let mut places: Vec<EgressPlace> = Vec::new();
-    for part in line.split(", ") {
-        let split = part.split_once(" -> ").or_else(|| part.split_once(" <- "));
-        match (split, places.last_mut()) {
-            (None, Some(last)) => last.place = format!("{}, {part}", last.place),
-            (split, _) => {
-                let (what, place) = split.unwrap_or(("", part));
-                places.push(EgressPlace {
-                    what: what.to_owned(),
-                    place: place.to_owned(),
-                });
-            }
-        }
-    }
-    places
 }
 
 /// Whether the training server is one that MetaClaw started on this machine. Of one that starts this is not known.
@@ -229,27 +208,5 @@ fn forget(here: &str) -> Markup {
                 ))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_told_apart_though_they_have_commas() {
-        let line = "chat -> api.example.org, and b where that cannot answer, judge -> nowhere (2 rules), calendar <- c, d";
-        let told: Vec<String> = places(line)
-            .iter()
-            .map(|it| format!("{}: {}", it.what, it.place))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                "chat: api.example.org, and b where that cannot answer",
-                "judge: nowhere (2 rules)",
-                "calendar: c, d"
-            ]
-        );
     }
 }

@@ -91,7 +91,7 @@ impl TodayView<'_> {
             ol.set-up {
                 li {
                     h2 { "Connect it" }
-                    // Agents that were found, each with a button, come here: `super::agents::list(.., self.here)`.
+                    @if let Some(agents) = self.agents { (super::agents::list(agents, self.here)) }
                     p { "In a terminal, this lists the agents of this machine. With an agent’s name behind it, it connects that one. "
                         "The agent keeps its model and its login." }
                     (copied("metaclaw wire"))

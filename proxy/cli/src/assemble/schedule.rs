@@ -99,7 +99,7 @@ impl FactKeeper {
             let is_open = self.check().await;
             if was_open != Some(is_open) {
                 let window = self.schedule.window(now_ms(), None);
-                info!("the window for learning that costs something: {window}");
+                info!("the time window for costly learning is {window}");
             }
             if was_open != Some(is_open) || n_checks >= SAVE_AFTER {
                 self.save().await;

@@ -47,6 +47,7 @@ pub(super) fn services(
             None => Ok(()),
         }),
         metrics: Arc::new(move || counted.series()),
+        page_port: None,
         admin_token: token.into(),
         set_parent: traces::set_parent,
     }

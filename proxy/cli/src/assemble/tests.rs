@@ -10,6 +10,7 @@ use metaclaw_settings::{Layer, Loaded, Policy};
 use metaclaw_test_kit::{Reply, Server};
 use metaclaw_trainer_api::{BackendError, wire::Health};
 use metaclaw_turns::{TurnLog, TurnsConfig};
+use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use super::*;
@@ -126,19 +127,20 @@ fn heard_with(text: &str) -> Option<String> {
     made(text, |learning| {
         let about = banner::about(learning.config, learning.policy).unwrap();
         let listener = learning.listener().unwrap();
-        let (_, heard) = about.leaves.split_once(", what you type ->")?;
+        let (_, heard) = about.leaves.split_once("what you type")?;
         assert!(matches!(
             listener,
             Some(Listener::Model(_) | Listener::Policy { .. })
         ));
-        Some(format!(", what you type ->{heard}"))
+        Some(format!("what you type{heard}"))
     })
 }
 
 #[test]
 fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
-    let llm = ", what you type -> this machine only (127.0.0.1:9) (m: to hear wishes)";
-    let with = |text: &str| heard_with(&format!("{LLM}{text}"));
+    let llm = "what you type, to hear wishes (m)";
+    let elsewhere = LLM.replace("http://127.0.0.1:9", "https://a.example");
+    let with = |text: &str| heard_with(&format!("{elsewhere}{text}"));
     assert_eq!(with("judge: {kind: rules}\n").as_deref(), Some(llm));
     let function = "judge: {kind: http, url: 'http://127.0.0.1:8/score'}\n";
     assert_eq!(with(function).as_deref(), Some(llm));
@@ -155,10 +157,7 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
     let through = "llm: {api_base: 'https://a.example/v1', model_id: m}\n";
     assert_eq!(heard_with(through), None);
     let remote = heard_with("rl: {remote_url: 'https://b.example'}\n").unwrap();
-    assert_eq!(
-        remote,
-        ", what you type -> b.example (the base model: to hear wishes)"
-    );
+    assert_eq!(remote, "what you type, to hear wishes");
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub(super) async fn open(config: &TurnsConfig, home: &Home) -> anyhow::Result<Tu
     let log = spawn_blocking(move || TurnLog::open(&folder, &config)).await??;
     // The first reading is older than the first turn of this process, whose time is this clock's.
     note(&log, Duration::ZERO, now_ms()).await;
+    if let Some(doubt) = log.clock().doubt(now_ms()) {
+        warn!("{doubt}");
+    }
     Ok(log)
 }
 
@@ -37,7 +40,7 @@ pub(super) async fn known_agents(config: &Config, log: &TurnLog) -> anyhow::Resu
 }
 
 pub(super) async fn retain(log: TurnLog, config: TurnsConfig, ending: CancellationToken) {
-    let (mut pause, mut is_doubted) = (FIRST, false);
+    let (mut pause, mut is_doubted) = (FIRST, log.clock().doubt(now_ms()).is_some());
     for n in 0_u32.. {
         let slept = Instant::now();
         let sleep = ending.run_until_cancelled(tokio::time::sleep(pause));

@@ -1,142 +1,183 @@
-//! What leaves the machine, to whom: every place that a text may be sent to.
-
-use std::{collections::BTreeSet, iter};
+//! What leaves the machine: each server or folder elsewhere that may get something, and what it gets.
 
 use metaclaw_chat::{Mode, Secret};
 use metaclaw_gateway::{AgentRouting, LLM, POLICY};
 use metaclaw_llm::LlmConfig;
-use metaclaw_settings::{Config, Policy, address::elsewhere};
+use metaclaw_settings::{
+    Config, Policy,
+    address::{host, is_here},
+};
 use metaclaw_skills::ShareConfig;
 
 use crate::asked::{Hearing, Judging, skill_writer};
 
 const GOOGLE_CALENDAR: &str = "https://www.googleapis.com";
-
-const BASE: &str = "the base model";
+const WISHES: &str = "what you type, to hear wishes";
+const JUDGED: &str = "turns to judge";
 
 /// Who may be asked, and where that is; none is our own trainer on this machine.
 type AskedPlace<'a> = (&'a str, Option<&'a str>);
 
+/// The receivers on other machines in the order of their first mention, each with what it gets.
+#[derive(Debug, Default)]
+struct Receivers(Vec<(String, Vec<String>)>);
+
+/// Returns a line for each receiver.
 pub(super) fn egress(config: &Config, policy: &Policy, judging: &Judging) -> String {
-    let chat = chats(config, policy);
+    let mut receivers = Receivers::default();
+    receivers.of_chats(config, policy);
     let writer = skill_writer(config);
-    let judge = judged(config, policy, judging, writer.is_some());
-    let training = trained(config, policy);
-    let shared = shared(&config.skills.share);
-    let calendars = calendars(config);
-    let written = writer.map(|model| format!(", skill writing -> {}", named(&model)));
-    let written = written.unwrap_or_default();
-    let heard = heard(config, policy, judging);
-    format!(
-        "chat -> {chat}, judge -> {judge}, training -> {training}{shared}{calendars}{written}{heard}"
-    )
+    receivers.of_judging(config, policy, judging, writer.is_some());
+    receivers.of_training(config, policy);
+    if let Some(writer) = &writer {
+        receivers.of_model(writer, "failed turns, to write skills from");
+    }
+    receivers.of_hearing(config, policy, judging);
+    receivers.of_sharing(&config.skills.share);
+    receivers.of_calendars(config);
+    let nothing = if policy.that_serves(config).is_some() || config.has_upstream() {
+        "nothing: all models are on this machine"
+    } else {
+        "nothing: there is no model to ask yet"
+    };
+    receivers.text().unwrap_or_else(|| nothing.to_owned())
 }
 
-fn named(model: &LlmConfig) -> String {
-    format!("{} ({})", elsewhere(&model.url), model.model)
-}
+// === impl Receivers ===
 
-fn judged(config: &Config, policy: &Policy, judging: &Judging, writes_skills: bool) -> String {
-    let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
-    let is_used = trains || writes_skills;
-    match judging {
-        _ if !config.turns.enabled => "nowhere (turns are not kept)".to_owned(),
-        Judging::Models { first, .. } if !is_used && config.wishes.enabled => format!(
-            "{} ({}: what you type, to hear wishes; no verdicts)",
-            elsewhere(&first.url),
-            first.model
-        ),
-        Judging::Models { .. } | Judging::Base if !is_used => {
-            "nowhere (nothing would use a verdict)".to_owned()
+impl Receivers {
+    fn text(&self) -> Option<String> {
+        let lines = self.0.iter();
+        let lines = lines.map(|(receiver, what)| format!("{receiver}: {}", what.join("; ")));
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn add(&mut self, receiver: &str, what: String) {
+        match self.0.iter_mut().find(|(known, _)| known == receiver) {
+            Some((_, all)) if all.contains(&what) => {}
+            Some((_, all)) => all.push(what),
+            None => self.0.push((receiver.to_owned(), vec![what])),
         }
-        Judging::Models { first, others } => {
-            let places = iter::once(&**first).chain(others).map(named);
-            places.collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Notes what a server gets. What stays on this machine is no egress.
+    fn add_server(&mut self, url: &str, what: String) {
+        if !is_here(url) {
+            self.add(host(url), what);
         }
-        Judging::Nobody => "nowhere (judge.kind off: nothing is judged)".to_owned(),
-        Judging::Rules => match config.learner.judge.rules.len() {
-            0 => "nowhere (no rules, no model: nothing is judged)".to_owned(),
-            n => format!("nowhere ({n} rules)"),
-        },
-        Judging::Function(url) => format!("{} (your reward function)", elsewhere(url)),
-        Judging::Base => match policy {
-            Policy::Remote { url, .. } => format!("{} (the base model)", elsewhere(url)),
-            Policy::Cloud(_) if !policy.may_train(config) => {
-                "nowhere (privacy.cloud_training_ok is not true)".to_owned()
+    }
+
+    fn of_model(&mut self, model: &LlmConfig, what: &str) {
+        self.add_server(&model.url, format!("{what} ({})", model.model));
+    }
+
+    fn of_policy(&mut self, policy: &Policy, what: String) {
+        if let Some(url) = policy.elsewhere() {
+            self.add(host(url), what);
+        }
+    }
+
+    fn of_chats(&mut self, config: &Config, policy: &Policy) {
+        let of_all = places(config, policy, None);
+        self.of_places(&of_all, "chats");
+        for (agent, own) in &config.gateway.agents {
+            let theirs = places(config, policy, Some(own));
+            if theirs != of_all {
+                self.of_places(&theirs, &format!("chats of agent {agent}"));
             }
-            Policy::Cloud(cloud) => format!("{} (the base model)", elsewhere(&cloud.url)),
-            Policy::None | Policy::Local { .. } => "nowhere (the base model)".to_owned(),
-        },
-    }
-}
-
-fn trained(config: &Config, policy: &Policy) -> String {
-    match policy {
-        Policy::Remote { .. } | Policy::Cloud(_) if !config.turns.enabled => "nowhere".to_owned(),
-        Policy::Remote { .. } | Policy::Cloud(_) if !policy.may_train(config) => {
-            "nowhere (privacy.cloud_training_ok is not true)".to_owned()
-        }
-        Policy::Remote { url, .. } => elsewhere(url) + &whose_turns(config),
-        Policy::Cloud(cloud) => format!(
-            "{}{} (conversations as token ids, wishes, and the adapters made of them)",
-            elsewhere(&cloud.url),
-            whose_turns(config)
-        ),
-        Policy::None | Policy::Local { .. } => "nowhere".to_owned(),
-    }
-}
-
-fn calendars(config: &Config) -> String {
-    let scheduler = &config.scheduler;
-    let google = scheduler.calendar.enabled.then_some(GOOGLE_CALENDAR);
-    let addresses = scheduler.ics.iter().map(Secret::expose);
-    let fetched = addresses
-        .filter(|place| place.contains("://"))
-        .chain(google);
-    let hosts: BTreeSet<String> = fetched.map(elsewhere).collect();
-    if hosts.is_empty() {
-        return String::new();
-    }
-    let hosts: Vec<String> = hosts.into_iter().collect();
-    format!(", calendar <- {}", hosts.join(", "))
-}
-
-fn heard(config: &Config, policy: &Policy, judging: &Judging) -> String {
-    let what = match (config.wishes.enabled, config.memory.enabled) {
-        (true, true) => "to hear wishes and facts",
-        (false, true) => "to hear facts",
-        (_, false) => "to hear wishes",
-    };
-    let (url, model) = match (Hearing::from_config(config, policy, judging), policy) {
-        (Some(Hearing::Model(model)), _) => (model.url, model.model),
-        (Some(Hearing::Policy), Policy::Remote { url, .. }) => (url.clone(), BASE.to_owned()),
-        (Some(Hearing::Policy), Policy::Cloud(cloud)) => (cloud.url.clone(), BASE.to_owned()),
-        (Some(Hearing::Policy), Policy::None | Policy::Local { .. }) | (None, _) => {
-            return String::new();
-        }
-    };
-    format!(", what you type -> {} ({model}: {what})", elsewhere(&url))
-}
-
-fn shared(share: &ShareConfig) -> String {
-    match (&share.folder, &share.bucket, &share.endpoint) {
-        (Some(folder), ..) => format!(", skills -> {}", folder.display()),
-        (None, Some(bucket), Some(endpoint)) => format!(", skills -> {bucket} at {endpoint}"),
-        (None, Some(bucket), None) => format!(", skills -> {bucket}"),
-        (None, None, _) => String::new(),
-    }
-}
-
-fn chats(config: &Config, policy: &Policy) -> String {
-    let of_all = places(config, policy, None);
-    let mut text = words(&of_all);
-    for (agent, own) in &config.gateway.agents {
-        let theirs = places(config, policy, Some(own));
-        if theirs != of_all {
-            text = format!("{text} (agent {agent}: {})", words(&theirs));
         }
     }
-    text
+
+    fn of_places(&mut self, places: &[AskedPlace<'_>], chats: &str) {
+        let mut places = places.iter();
+        let Some((first, url)) = places.next() else {
+            return;
+        };
+        if let Some(url) = url {
+            self.add_server(url, chats.to_owned());
+        }
+        let first = match url {
+            Some(url) if *first != POLICY => host(url),
+            _ => "the policy model",
+        };
+        for url in places.filter_map(|(_, url)| *url) {
+            self.add_server(url, format!("{chats} that {first} cannot answer"));
+        }
+    }
+
+    fn of_judging(
+        &mut self,
+        config: &Config,
+        policy: &Policy,
+        judging: &Judging,
+        writes_skills: bool,
+    ) {
+        if !config.turns.enabled {
+            return;
+        }
+        let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
+        let is_used = trains || writes_skills;
+        match judging {
+            Judging::Models { first, .. } if !is_used && config.wishes.enabled => {
+                self.of_model(first, WISHES);
+            }
+            Judging::Models { first, others } if is_used => {
+                for model in [&**first].into_iter().chain(others) {
+                    self.of_model(model, JUDGED);
+                }
+            }
+            Judging::Function(url) => {
+                self.add_server(url, format!("{JUDGED}, by your reward function"));
+            }
+            Judging::Base if is_used && policy.may_train(config) => {
+                self.of_policy(policy, JUDGED.to_owned());
+            }
+            Judging::Models { .. } | Judging::Base | Judging::Nobody | Judging::Rules => {}
+        }
+    }
+
+    fn of_training(&mut self, config: &Config, policy: &Policy) {
+        if config.turns.enabled && policy.may_train(config) {
+            self.of_policy(policy, format!("turns{} to train on", whose_turns(config)));
+        }
+    }
+
+    fn of_hearing(&mut self, config: &Config, policy: &Policy, judging: &Judging) {
+        let what = match (config.wishes.enabled, config.memory.enabled) {
+            (true, true) => "what you type, to hear wishes and facts",
+            (false, true) => "what you type, to hear facts",
+            (_, false) => WISHES,
+        };
+        match Hearing::from_config(config, policy, judging) {
+            Some(Hearing::Model(model)) => self.of_model(&model, what),
+            Some(Hearing::Policy) => self.of_policy(policy, what.to_owned()),
+            None => {}
+        }
+    }
+
+    fn of_sharing(&mut self, share: &ShareConfig) {
+        let receiver = match (&share.folder, &share.bucket, &share.endpoint) {
+            (Some(folder), ..) => folder.display().to_string(),
+            (None, Some(bucket), Some(endpoint)) => format!("{bucket} at {endpoint}"),
+            (None, Some(bucket), None) => bucket.clone(),
+            (None, None, _) => return,
+        };
+        self.add(&receiver, "shared skills".to_owned());
+    }
+
+    fn of_calendars(&mut self, config: &Config) {
+        let scheduler = &config.scheduler;
+        let google = scheduler.calendar.enabled.then_some(GOOGLE_CALENDAR);
+        let addresses = scheduler.ics.iter().map(Secret::expose);
+        let fetched = addresses.filter(|place| place.contains("://"));
+        for url in fetched.chain(google) {
+            self.add_server(
+                url,
+                "requests for your calendar, without any text".to_owned(),
+            );
+        }
+    }
 }
 
 fn places<'a>(
@@ -167,30 +208,6 @@ fn places<'a>(
     names.filter_map(place).collect()
 }
 
-fn words(places: &[AskedPlace<'_>]) -> String {
-    let place = |(name, url): &AskedPlace<'_>| match url {
-        None => "nowhere".to_owned(),
-        Some(url) if [POLICY, LLM].contains(name) => elsewhere(url),
-        Some(url) => format!("{} (upstream {name})", elsewhere(url)),
-    };
-    let Some((first, others)) = places.split_first() else {
-        return "nowhere".to_owned();
-    };
-    if others.is_empty() {
-        return place(first);
-    }
-    let named: Vec<String> = others.iter().map(place).collect();
-    let others = named.join(", then ");
-    match first {
-        (POLICY, None) => format!("{others} where the policy model cannot answer"),
-        (POLICY, Some(_)) => format!(
-            "{}, and {others} where the policy model cannot answer",
-            place(first)
-        ),
-        _ => format!("{}, and {others} where that cannot answer", place(first)),
-    }
-}
-
 fn whose_turns(config: &Config) -> String {
     let is_trained =
         |own: &AgentRouting| own.mode.unwrap_or(config.learner.mode) != Mode::SkillsOnly;
@@ -200,8 +217,8 @@ fn whose_turns(config: &Config) -> String {
         agents.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
     };
     match config.learner.mode {
-        Mode::SkillsOnly => format!(" (agent {})", chosen(true).join(", ")),
+        Mode::SkillsOnly => format!(" of agent {}", chosen(true).join(", ")),
         Mode::Auto | Mode::Rl if chosen(false).is_empty() => String::new(),
-        Mode::Auto | Mode::Rl => format!(" (not of agent {})", chosen(false).join(", ")),
+        Mode::Auto | Mode::Rl => format!(" (but not of agent {})", chosen(false).join(", ")),
     }
 }

@@ -19,7 +19,7 @@ const ON_STDIN: &str = "-";
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     what: Option<ConfigCommand>,
-    /// A key, for example rl.batch_size, whose value is printed.
+    /// A key, for example rl.batch_size, whose value is printed; or a section, for example skills, whose keys are.
     key: Option<String>,
     /// The new value, or - to read it from standard input, without echo.
     value: Option<String>,
@@ -90,12 +90,7 @@ impl ConfigArgs {
 fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
     let loaded = context.settings(file, Vec::new())?;
     let effective = loaded.effective();
-    let row = |it: &Effective| {
-        let origin = it.origin.clone().unwrap_or_else(|| "default".to_owned());
-        // The value last: one may be long, and the others stay below one another.
-        vec![it.key.clone(), origin, one_line(&it.value)]
-    };
-    out::answer_table(&effective, json, &["key", "from", "value"], row)?;
+    print_keys(&effective, json)?;
     for unknown in &loaded.unknown {
         out::aside(format!("warning: {unknown}"));
     }
@@ -105,8 +100,24 @@ fn show(context: &Context, file: Option<PathBuf>, json: bool) -> anyhow::Result<
     Ok(())
 }
 
+fn print_keys(keys: &[Effective], json: bool) -> std::io::Result<()> {
+    let row = |it: &Effective| {
+        let origin = it.origin.clone().unwrap_or_else(|| "default".to_owned());
+        // The value last: one may be long, and the others stay below one another.
+        vec![it.key.clone(), origin, one_line(&it.value)]
+    };
+    out::answer_table(keys, json, &["key", "from", "value"], row)
+}
+
+/// Prints a key's value, or the keys of a section.
 fn get(context: &Context, file: Option<PathBuf>, key: &str, json: bool) -> anyhow::Result<()> {
     let loaded = context.settings(file, Vec::new())?;
+    let section = format!("{key}.");
+    let mut below = loaded.effective();
+    below.retain(|one| one.key.starts_with(&section));
+    if !below.is_empty() {
+        return Ok(print_keys(&below, json)?);
+    }
     let one = loaded.get(key).map_err(|message| anyhow!(message))?;
     Ok(out::answer(&one, json, |one| one_line(&one.value))?)
 }

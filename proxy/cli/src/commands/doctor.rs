@@ -3,16 +3,17 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::ExitCode};
 
 use clap::Args;
+use futures_util::future::join_all;
 use metaclaw_chat::now_ms;
 use metaclaw_control::{
     client::ControlClient,
     home::{Home, RunFile},
+    operation::with_causes,
     operations::process::GetStatus,
     policy_context::too_short,
 };
-use metaclaw_llm::loopback_client;
 use metaclaw_settings::{
-    Loaded, Policy,
+    Config, Loaded, Policy,
     address::{host, is_bedrock},
 };
 use metaclaw_turns::ClockReadings;
@@ -20,7 +21,8 @@ use metaclaw_turns::ClockReadings;
 use self::check::{CheckOutcome, DoctorCheck};
 use super::{
     context::Context,
-    models::{ModelList, ModelServer, list_url},
+    models::{ModelList, ModelServer, list_url, lists, missed},
+    status::why_unready,
 };
 use crate::{model_context::of_folder, out};
 
@@ -29,6 +31,9 @@ mod check;
 mod turns;
 
 const LITTLE: u64 = 500 << 20;
+const UPSTREAM: &str = "upstream";
+/// The least width of the names of checks.
+const NARROWEST: usize = 9;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -48,8 +53,10 @@ impl DoctorArgs {
         if self.json {
             out::json(&checks)?;
         } else {
+            let names = checks.iter().map(|check| check.name.len());
+            let width = names.fold(NARROWEST, usize::max);
             for check in &checks {
-                out::line(check.line())?;
+                out::line(check.line(width))?;
             }
         }
         let is_well = checks.iter().all(|check| check.is != CheckOutcome::Bad);
@@ -73,10 +80,11 @@ impl DoctorArgs {
         let (check, running) = check_proxy(context, &loaded).await;
         checks.push(check);
         checks.extend(check_context(context, &loaded).await);
-        checks.extend(turns::checks(context, &loaded, self.fix).await);
+        checks.extend(turns::checks(context, &loaded, running.is_some(), self.fix).await);
         checks.push(agent::check(context, running.as_deref(), self.fix));
         checks.extend(agent::check_wires(context, running.is_some(), self.fix));
-        checks.push(check_upstream(&loaded).await);
+        checks.extend(check_skills(&loaded.config));
+        checks.extend(check_upstreams(&loaded.config).await);
         checks.push(DoctorCheck::note(
             "service",
             super::service::status(&context.environment),
@@ -234,26 +242,26 @@ fn stopped(loaded: &Loaded) -> DoctorCheck {
 
 async fn ready(run: &RunFile) -> DoctorCheck {
     let at = format!("running at {} (process {})", run.base_url, run.pid);
-    let url = format!("{}/readyz", run.base_url.trim_end_matches("/v1"));
-    let Ok(client) = loopback_client() else {
-        return DoctorCheck::fine("proxy", at);
-    };
-    match client.get(&url).send().await {
-        Ok(answer) if answer.status().is_success() => DoctorCheck::fine("proxy", at),
-        Ok(answer) => {
-            let answer: serde_json::Value = answer.json().await.unwrap_or_default();
-            let reason = answer["reason"]
-                .as_str()
-                .unwrap_or("it says why only to callers with a key");
-            let said = format!("{at}, and not ready: {reason}");
-            DoctorCheck::bad("proxy", said, "`metaclaw status` says what is missing")
-        }
+    match why_unready(run).await {
+        Ok(None) => DoctorCheck::fine("proxy", at),
+        Ok(Some(why)) => DoctorCheck::bad(
+            "proxy",
+            format!("{at}, and not ready: {why}"),
+            "see the upstreams below; `metaclaw logs` has the whole story",
+        ),
         Err(error) => DoctorCheck::bad(
             "proxy",
-            format!("{at}, and silent: {error}"),
+            format!("{at}, and silent: {}", with_causes(&error)),
             "`metaclaw stop`, then start",
         ),
     }
+}
+
+fn check_skills(config: &Config) -> Option<DoctorCheck> {
+    let said = config.missing_skills()?;
+    let remedy =
+        "put skills there, or `metaclaw config unset skills.dir`: the shipped ones are used then";
+    Some(DoctorCheck::bad("skills", said, remedy))
 }
 
 /// Returns a note if the policy model's context is too short for OpenClaw. Returns `None` if it is long enough or not
@@ -278,51 +286,82 @@ fn of_model(context: &Context, loaded: &Loaded) -> Option<u64> {
     }
 }
 
-async fn check_upstream(loaded: &Loaded) -> DoctorCheck {
-    let llm = &loaded.config.llm;
-    let Some(base) = &llm.api_base else {
-        let others = loaded.config.gateway.upstreams.len();
-        return if others == 0 {
-            DoctorCheck::note("upstream", "none is configured (llm.api_base)")
-        } else {
-            DoctorCheck::note("upstream", format!("{others} in upstreams.*, not tried"))
-        };
-    };
-    if is_bedrock(base) {
-        return DoctorCheck::note(
-            "upstream",
-            format!("{}: not tried, because it lists no models", host(base)),
-        );
+/// An upstream of the settings.
+struct NamedUpstream<'a> {
+    server: ModelServer,
+    model: Option<&'a str>,
+    /// The keys of its address, its key and its model.
+    keys: [String; 3],
+}
+
+async fn check_upstreams(config: &Config) -> Vec<DoctorCheck> {
+    let llm = &config.llm;
+    let own = llm.api_base.as_ref().map(|base| NamedUpstream {
+        server: ModelServer {
+            base: base.clone(),
+            key: llm.api_key.clone(),
+        },
+        model: llm.model_id.as_deref(),
+        keys: ["api_base", "api_key", "model_id"].map(|key| format!("llm.{key}")),
+    });
+    let others = config.gateway.upstreams.iter();
+    let others = others.filter_map(|(name, upstream)| {
+        Some(NamedUpstream {
+            server: ModelServer {
+                base: upstream.address()?.to_owned(),
+                key: upstream.keys.first().cloned(),
+            },
+            model: upstream.model.as_deref(),
+            keys: ["url", "keys", "model"].map(|key| format!("upstreams.{name}.{key}")),
+        })
+    });
+    let all: Vec<NamedUpstream<'_>> = own.into_iter().chain(others).collect();
+    if all.is_empty() {
+        let none = "none is configured (llm.api_base)";
+        return vec![DoctorCheck::note(UPSTREAM, none)];
     }
-    let server = ModelServer {
-        base: base.clone(),
-        key: llm.api_key.clone(),
-    };
-    let url = list_url(base);
-    match server.models().await {
-        ModelList::Listed(_) => DoctorCheck::fine("upstream", format!("{url} answers")),
-        ModelList::Refused { status, .. } if llm.api_key.is_some() => DoctorCheck::bad(
-            "upstream",
-            format!("{url} refuses the key ({status})"),
-            "`metaclaw config llm.api_key KEY`, then stop and start",
-        ),
-        ModelList::Refused { .. } => DoctorCheck::fine(
-            "upstream",
-            format!("{url} answers; the key is the agent's own"),
-        ),
-        ModelList::Missing(status) if status.is_server_error() => DoctorCheck::bad(
-            "upstream",
-            format!("{url} answers {status}"),
-            "it is the provider's: try again later",
-        ),
-        ModelList::Missing(status) => DoctorCheck::note(
-            "upstream",
-            format!("{url} answers {status}: it is there, and lists no models"),
-        ),
-        ModelList::Unreachable(why) => DoctorCheck::bad(
-            "upstream",
-            format!("{url}: {why}"),
-            "check llm.api_base, and the way there (HTTPS_PROXY, upstreams.llm.proxy)",
-        ),
+    join_all(all.iter().map(NamedUpstream::check)).await
+}
+
+// === impl NamedUpstream ===
+
+impl NamedUpstream<'_> {
+    async fn check(&self) -> DoctorCheck {
+        let (note, fine) = (DoctorCheck::note, DoctorCheck::fine);
+        let base = &self.server.base;
+        if is_bedrock(base) {
+            let said = format!("{}: not tried, because it lists no models", host(base));
+            return note(UPSTREAM, said);
+        }
+        let url = list_url(base);
+        let [url_key, secret_key, model_key] = &self.keys;
+        let (said, remedy) = match (self.server.models().await, self.model) {
+            (ModelList::Listed(listed), Some(model)) if !lists(&listed, model) => (
+                format!("{url} answers, and {}", missed(model, &listed)),
+                format!("`metaclaw config {model_key} NAME`, then stop and start"),
+            ),
+            (ModelList::Refused { status, .. }, _) if self.server.key.is_some() => (
+                format!("{url} refuses the key ({status})"),
+                format!("`metaclaw config {secret_key} KEY`, then stop and start"),
+            ),
+            (ModelList::Missing(status), _) if status.is_server_error() => (
+                format!("{url} answers {status}"),
+                "it is the provider's: try again later".to_owned(),
+            ),
+            (ModelList::Unreachable(why), _) => (
+                format!("{url}: {why}"),
+                format!("check {url_key}, and the way there (HTTPS_PROXY, upstreams.NAME.proxy)"),
+            ),
+            (ModelList::Listed(_), _) => return fine(UPSTREAM, format!("{url} answers")),
+            (ModelList::Refused { .. }, _) => {
+                let said = format!("{url} answers; the key is the agent's own");
+                return fine(UPSTREAM, said);
+            }
+            (ModelList::Missing(status), _) => {
+                let said = format!("{url} answers {status}: it is there, and lists no models");
+                return note(UPSTREAM, said);
+            }
+        };
+        DoctorCheck::bad(UPSTREAM, said, remedy)
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_chat::Secret;
+use metaclaw_gateway::innermost;
 use metaclaw_settings::address::host;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -44,8 +45,7 @@ impl ModelServer {
     pub(super) async fn models(&self) -> ModelList {
         match tokio::time::timeout(DEADLINE, self.ask()).await {
             Ok(Ok(models)) => models,
-            // The outer errors say only that a request failed, so the innermost is shown.
-            Ok(Err(error)) => ModelList::Unreachable(error.root_cause().to_string()),
+            Ok(Err(error)) => ModelList::Unreachable(innermost(error.as_ref())),
             Err(_) => ModelList::Unreachable(format!("no answer in {} s", DEADLINE.as_secs())),
         }
     }
@@ -156,6 +156,17 @@ fn message(body: &[u8]) -> String {
     words.join(" ").chars().take(MAX_TOLD).collect()
 }
 
+/// Returns whether a list has a model. The model may be named without the date of its release, or without `:latest`.
+pub(super) fn lists(listed: &[String], model: &str) -> bool {
+    listed.iter().any(|name| {
+        let rest = name.strip_prefix(model);
+        let is_date = |date: &str| date.len() == 8 && date.bytes().all(|it| it.is_ascii_digit());
+        rest.is_some_and(|rest| {
+            ["", ":latest"].contains(&rest) || rest.strip_prefix('-').is_some_and(is_date)
+        })
+    })
+}
+
 pub(super) fn missed(model: &str, listed: &[String]) -> String {
     let mut near: Vec<&str> = listed.iter().map(String::as_str).collect();
     near.sort_by_cached_key(|name| (strsim::damerau_levenshtein(name, model), *name));
@@ -201,6 +212,22 @@ mod tests {
         let google = br#"[{"error":{"message":"API key not valid."}}]"#;
         assert_eq!(message(google), "API key not valid.");
         assert_eq!(message(b"no"), "no");
+    }
+
+    #[test]
+    fn a_model_is_found_by_its_name_with_and_without_a_release() {
+        let listed = ["claude-opus-4-1-20250805", "qwen3:latest", "gpt-4o-mini"].map(str::to_owned);
+        for (model, is_listed) in [
+            ("claude-opus-4-1-20250805", true),
+            ("claude-opus-4-1", true),
+            ("claude-opus-4", false),
+            ("qwen3", true),
+            ("qwen", false),
+            ("gpt-4o", false),
+            ("", false),
+        ] {
+            assert_eq!(lists(&listed, model), is_listed, "{model}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use self::{
 };
 use super::{
     context::Context,
-    models::{ModelList, ModelServer, missed},
+    models::{ModelList, ModelServer, lists, missed},
 };
 use crate::{
     agent::{surroundings, wiring},
@@ -186,7 +186,7 @@ impl SetupArgs {
         );
         if let (ModelList::Listed(listed), Some(model)) = (&list, answers.get(MODEL)) {
             ensure!(
-                listed.contains(&model),
+                lists(listed, &model),
                 "{}; nothing was written: name another, or add --no-check",
                 missed(&model, listed)
             );

@@ -3,9 +3,11 @@
 use std::{io::Write, net::TcpListener, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, anyhow};
-use clap::Args;
+use clap::{ArgAction, Args};
 use metaclaw_control::{home::Home, instance::LogOpening};
-use metaclaw_settings::{CloudError, Loaded, Policy, PolicyError, without_effect};
+use metaclaw_settings::{
+    CloudError, Loaded, LogSettings, Policy, PolicyError, readable_by_others, without_effect,
+};
 use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
@@ -34,6 +36,10 @@ pub(crate) struct StartArgs {
     /// Go to the background once the proxy listens. Its log is metaclaw.log in the home folder.
     #[arg(short, long)]
     daemon: bool,
+    /// Report more: -v what MetaClaw's own parts do, -vv every detail. The setting log.level does the same for every
+    /// start; RUST_LOG comes before both.
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
     #[command(flatten)]
     agent: first::AgentArgs,
     /// Say on standard output, as JSON, that it listens: for `-d`.
@@ -70,14 +76,18 @@ impl StartArgs {
         }
         let file = self.tell_parent.then(|| self.home(context)).transpose()?;
         let file = file.map(|home| home.log_file());
+        // Settings that cannot be read are refused below, and the log tells.
+        let settings = context.settings(self.config.clone(), self.flags(context));
+        let log = settings.map_or_else(|_| LogSettings::default(), |loaded| loaded.config.log);
         let Logging {
             traces,
             dropped,
             gate,
             writer,
-        } = logging::begin(&context.environment, file)?;
+            bad_filter,
+        } = logging::begin(&context.environment, &log.level, file)?;
         traces.log_target();
-        let ended = self.serve(context, dropped, gate.clone());
+        let ended = self.serve(context, dropped, gate.clone(), bad_filter);
         traces.end();
         logging::end(&gate, writer);
         ended
@@ -88,13 +98,24 @@ impl StartArgs {
         context: &Context,
         dropped_lines: ErrorCounter,
         gate: LogGate,
+        bad_filter: Option<String>,
     ) -> anyhow::Result<ExitCode> {
         // What we make is for its owner alone, and what the trainer makes, which inherits this: weights
         // are learned from what was said.
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
         let home = self.home(context)?;
         limits::raise_open_files();
-        let mut loaded = self.settings(context)?;
+        let mut loaded = context.settings(self.config.clone(), self.flags(context))?;
+        let open_home = readable_by_others(home.dir());
+        loaded
+            .notices
+            .extend(bad_filter.into_iter().chain(open_home));
+        for unknown in &loaded.unknown {
+            warn!("{unknown}");
+        }
+        for notice in &loaded.notices {
+            warn!("{notice}");
+        }
         let checked = loaded.check();
         checked.map_err(|error| anyhow!(loaded.with_origin(&format!("{error:#}"))))?;
         let policy = policy(context, &mut loaded)?;
@@ -178,21 +199,17 @@ impl StartArgs {
     }
 
     fn flags(&self, context: &Context) -> Vec<(&'static str, String)> {
-        let given = [("proxy.port", &context.port), ("mode", &self.mode)].into_iter();
+        let levels = [None, Some("debug"), Some("trace")];
+        let level = levels[usize::from(self.verbose.min(2))].map(str::to_owned);
+        let given = [
+            ("proxy.port", context.port.clone()),
+            ("mode", self.mode.clone()),
+            ("log.level", level),
+        ];
+        let given = given.into_iter();
         given
-            .filter_map(|(key, value)| Some((key, value.clone()?)))
+            .filter_map(|(key, value)| Some((key, value?)))
             .collect()
-    }
-
-    fn settings(&self, context: &Context) -> anyhow::Result<Loaded> {
-        let loaded = context.settings(self.config.clone(), self.flags(context))?;
-        for unknown in &loaded.unknown {
-            warn!("{unknown}");
-        }
-        for notice in &loaded.notices {
-            warn!("{notice}");
-        }
-        Ok(loaded)
     }
 
     fn forwarded(&self, context: &Context) -> Vec<String> {
@@ -212,6 +229,7 @@ impl StartArgs {
         if self.agent.no_wire {
             arguments.push("--no-wire".to_owned());
         }
+        arguments.extend((0..self.verbose).map(|_| "-v".to_owned()));
         arguments
     }
 }

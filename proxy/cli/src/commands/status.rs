@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use metaclaw_chat::{Span, now_ms};
 use metaclaw_control::{
     client::ControlClient,
     figures::broken_line,
+    home::{Home, RunFile},
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
@@ -16,19 +18,28 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::UpstreamAnswers;
 use metaclaw_learner::{AgentStatus, Declined, LearnerStatus, Phase, StepReport, SupportCounts};
+use metaclaw_llm::loopback_client;
 use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
+use metaclaw_wiring::{Standing, WireStanding};
 use serde::Serialize;
 
 use super::{context::Context, exit};
-use crate::out;
+use crate::{
+    agent::wiring,
+    out,
+    wires::{agent_name, wires},
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Only say whether a chat would be answered now; the exit code is 1 if not. For health checks.
+    #[arg(long, conflicts_with = "json")]
+    ready: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,6 +54,8 @@ struct NotRunning {
     running: bool,
     home: String,
     elsewhere: Option<String>,
+    /// The agents whose files still name the proxy.
+    agents: Vec<String>,
 }
 
 // === impl StatusArgs ===
@@ -52,6 +65,12 @@ impl StatusArgs {
         let Some(client) = ControlClient::of_running(&context.home).await? else {
             return not_running(context, self.json);
         };
+        if self.ready {
+            let run = context.home.run_file()?.context("it is just ending")?;
+            let why = why_unready(&run).await?;
+            out::line(why.as_deref().unwrap_or("ready"))?;
+            return Ok(ExitCode::from(u8::from(why.is_some())));
+        }
         let status = client.call(&GetStatus).await?;
         if self.json {
             let running = true;
@@ -69,15 +88,23 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         .demo()
         .filter(|demo| matches!(demo.holder(), Ok(Some(_))))
         .map(|demo| demo.dir().display().to_string());
+    let agents = still_pointed(&context.home);
     if json {
         out::json(&NotRunning {
             running: false,
             home,
             elsewhere,
+            agents,
         })?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
     out::line(format!("MetaClaw: not running in {home}"))?;
+    if !agents.is_empty() {
+        out::line(format!(
+            "still pointed at it: {}. `metaclaw start` answers them again; `metaclaw doctor --fix` puts their files back",
+            agents.join(", ")
+        ))?;
+    }
     for port in context.home.running_instances() {
         out::line(format!(
             "another runs on port {port}: metaclaw status --port {port}"
@@ -91,21 +118,53 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::from(exit::NOT_RUNNING))
 }
 
+/// Why nobody would answer a chat now.
+///
+/// # Errors
+/// If the proxy does not say it.
+pub(super) async fn why_unready(run: &RunFile) -> anyhow::Result<Option<String>> {
+    let url = format!("{}/readyz", run.base_url.trim_end_matches("/v1"));
+    let answer = loopback_client()?.get(&url).send().await?;
+    if answer.status().is_success() {
+        return Ok(None);
+    }
+    let said: serde_json::Value = answer.json().await.unwrap_or_default();
+    let why = said["reason"].as_str();
+    let why = why.unwrap_or("no upstream answers: `metaclaw status` has the last failures");
+    Ok(Some(why.to_owned()))
+}
+
+/// The agents whose files name a proxy of this home, by their common names.
+fn still_pointed(home: &Home) -> Vec<String> {
+    let mut names = Vec::new();
+    if let Ok(Standing::Wired { .. } | Standing::Changed) = wiring(home).standing() {
+        names.push("OpenClaw".to_owned());
+    }
+    let wires = wires(home);
+    for agent in wires.agents().unwrap_or_default() {
+        if let Ok(WireStanding::Wired | WireStanding::Changed) = wires.standing(&agent) {
+            names.push(agent_name(&agent).to_owned());
+        }
+    }
+    names
+}
+
 fn text(status: &ProcessStatus, now_ms: u64) -> String {
     let about = &status.about;
     let up = match now_ms.saturating_sub(status.since_ms) / 1_000 {
         0 => "less than a second".to_owned(),
         seconds => Span::secs(seconds).to_string(),
     };
-    let mut lines = vec![
-        format!(
-            "MetaClaw: running  (PID={}, mode={}, proxy={}, for {up})",
-            status.pid, about.mode, status.proxy,
-        ),
+    let mut lines = vec![format!(
+        "MetaClaw: running  (PID={}, mode={}, proxy={}, for {up})",
+        status.pid, about.mode, status.proxy,
+    )];
+    lines.extend(privacy::off_text(&status.off).map(|off| format!("off:     {off}")));
+    lines.extend([
         format!("serves:  {}", about.serves),
         format!("learns:  {}", about.learns),
-        format!("leaves:  {}", about.leaves),
-    ];
+        format!("leaves:  {}", about.leaves.replace('\n', "\n         ")),
+    ]);
     if let Some(file) = &status.config_changed {
         lines.push(format!(
             "settings: {} changed since the start: restart to use it",
@@ -158,8 +217,7 @@ fn trains(status: &ProcessStatus) -> bool {
 }
 
 fn private(status: &ProcessStatus) -> Vec<String> {
-    let told = privacy::off_text(&status.off);
-    let mut lines = Vec::from_iter(told.map(|off| format!("off:     {off}")));
+    let mut lines = Vec::new();
     let (relayed, off_record) = (status.counts.relayed_only, status.counts.off_record);
     if relayed + off_record > 0 {
         lines.push(format!(
@@ -477,6 +535,16 @@ mod tests {
     fn the_first_second_is_no_time_of_0_ms() {
         let shown = shown(json!({"since_ms": 1_000}), 1_900);
         assert!(shown.contains("for less than a second"), "{shown}");
+    }
+
+    #[test]
+    fn off_comes_first_and_each_receiver_has_a_line() {
+        let about = json!({"mode": "rl", "serves": "m", "learns": "wishes", "leaves": "a: chats\nb: turns"});
+        let shown = shown(json!({"off": {"all": true}, "about": about}), 1_000);
+        let lines: Vec<&str> = shown.lines().skip(1).take(5).collect();
+        assert!(lines[0].starts_with("off:     "), "{shown}");
+        assert_eq!(lines[1..3], ["serves:  m", "learns:  wishes"]);
+        assert_eq!(lines[3..], ["leaves:  a: chats", "         b: turns"]);
     }
 
     #[test]

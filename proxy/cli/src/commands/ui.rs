@@ -46,7 +46,9 @@ impl UiArgs {
         };
         let ends_others = self.sign_out;
         let login = client.call(&CreateLogin { ends_others }).await?;
-        let address = client.address();
+        let run = context.home.run_file()?;
+        let page = run.and_then(|run| run.page);
+        let address = page.unwrap_or_else(|| client.address());
         let link = LoginLink {
             running: true,
             link: format!("http://{address}/ui/login?code={}", login.code),

@@ -37,7 +37,7 @@ async fn values_that_are_not_allowed_stop_the_start_all_at_once() {
 #[tokio::test]
 async fn a_world_that_may_come_in_without_a_key_is_refused() {
     let home = Home::new("proxy: {host: 192.0.2.7}\n");
-    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without a key, 127.0.0.1 or ::1; set proxy.api_key, or make one with `metaclaw keys add`, to be reached from elsewhere"#);
+    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: proxy.host in HOME/config.yaml: "192.0.2.7" is not allowed: without a key, 127.0.0.1 or ::1; to be reached from elsewhere, set proxy.api_key (in the environment: METACLAW__PROXY__API_KEY), or make a key with `metaclaw keys add`"#);
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn rules_that_cannot_hold_name_their_place() {
 async fn an_upstream_that_is_none_is_refused_where_it_stands() {
     let config = "mode: skills_only\nproxy: {port: 0}\nrouting: {order: [claude]}\n";
     let home = Home::new(config);
-    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: routing.order in HOME/config.yaml: "claude" is no upstream; there are policy"#);
+    insta::assert_snapshot!(home.refusal(&["start"]).await, @r#"metaclaw: routing.order in HOME/config.yaml: "claude" is no upstream; the upstreams are policy, llm"#);
 }
 
 #[tokio::test]

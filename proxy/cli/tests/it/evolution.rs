@@ -41,7 +41,10 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
     let evolver = Server::new(move |_| Reply::json(chat::says(&skills.to_string())));
     let upstream = Upstream::new();
     let (home, proxy) = after_a_failure(&upstream, &evolver).await;
-    has(&proxy.banner, ["skill writing -> this machine only"]);
+    has(
+        &proxy.banner,
+        ["leaves    nothing: all models are on this machine"],
+    );
     let review = ["skills", "review", "--json"];
     home.json_until(&review, |it| it[0]["name"] == "ask-where")
         .await;

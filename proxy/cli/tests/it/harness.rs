@@ -72,7 +72,8 @@ fn answer(request: &Request) -> Reply {
     match path {
         "/v1/models" if request.header("authorization") == Some(KEY) => {
             let model = |id: &str| json!({"id": id, "object": "model"});
-            Reply::json(json!({"data": [model("scripted"), model("another")]}))
+            let models = ["scripted", "another", "m", "next"].map(model);
+            Reply::json(json!({"data": models}))
         }
         "/v1/models" => {
             let error = json!({"message": "Incorrect API key provided."});

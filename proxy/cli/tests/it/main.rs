@@ -9,6 +9,8 @@ mod auth;
 mod bad_input;
 mod context;
 mod day;
+mod doctor;
+mod elsewhere;
 mod evolution;
 mod figures;
 mod harness;

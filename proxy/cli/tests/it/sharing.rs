@@ -134,7 +134,7 @@ async fn two_homes_share_through_a_bucket_and_wrong_credentials_are_said() {
     assert!(
         running[0]
             .banner
-            .contains("skills -> s3://team-skills/skills at http://127.0.0.1")
+            .contains("leaves    s3://team-skills/skills at http://127.0.0.1")
     );
     let at = Instant::now();
     write(&anna, "weather", "1. Ask for the city.");

@@ -159,9 +159,22 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     assert!(person.asks_us());
     let (is_well, checks) = person.doctor(&[]).await;
     assert!(!is_well && verdict(&checks, "agent") == "bad", "{checks}");
+    let status = home.run(&["status"]).await;
+    assert_eq!(status.status.code(), Some(3));
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    has(
+        &said,
+        [
+            "still pointed at it: OpenClaw. `metaclaw start`",
+            "`metaclaw doctor --fix`",
+        ],
+    );
     let (is_well, checks) = person.doctor(&["--fix"]).await;
     assert!(is_well && verdict(&checks, "agent") == "mended", "{checks}");
     assert_eq!(person.text(), person.before);
+    let status = home.run(&["status"]).await;
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(!said.contains("pointed"), "{said}");
 
     home.ask(&START).await;
     person.kill().await;

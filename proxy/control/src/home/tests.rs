@@ -102,6 +102,7 @@ fn a_run_file_comes_back_and_hides_its_token() {
     let (_dir, home) = home();
     assert_eq!(home.run_file().unwrap(), None);
     let run = RunFile {
+        page: None,
         pid: 7,
         control: "127.0.0.1:1".parse().unwrap(),
         token: "0123456789abcdef".to_owned(),

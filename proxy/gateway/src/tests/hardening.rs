@@ -120,6 +120,54 @@ async fn why_it_is_not_ready_is_told_to_those_who_show_a_key() {
     has(told, ["/home/me/checkpoints"]);
 }
 
+#[tokio::test]
+async fn a_browser_is_told_where_the_page_is_and_a_program_gets_the_error() {
+    let mut services = crate::Services::none(Secret::from("admin"));
+    services.page_port = Some(30_080);
+    let harness = Harness::with(SetUp {
+        services: Some(services),
+        ..SetUp::with_key("sk-all")
+    })
+    .await;
+    let html = "accept: text/html,*/*\r\n";
+    for (path, host, accept, link) in [
+        (
+            "/",
+            "127.0.0.1:30000",
+            html,
+            Some("http://127.0.0.1:30080/ui"),
+        ),
+        (
+            "/ui",
+            "localhost:30000",
+            html,
+            Some("http://localhost:30080/ui"),
+        ),
+        ("/", "[::1]", html, Some("http://[::1]:30080/ui")),
+        ("/", "nas.example:30000", html, None),
+        ("/", "localhost.example", html, None),
+    ] {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{accept}\r\n");
+        let seen = harness.refused(&request).await;
+        let text = seen.text();
+        assert_eq!(seen.status(), 200, "{host}");
+        has(text, ["MetaClaw runs", "metaclaw ui"]);
+        let linked = text
+            .split("href=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        assert_eq!(linked, link, "{host}");
+        assert!(
+            !text.contains("sk-all") && !text.contains("admin"),
+            "{text}"
+        );
+    }
+    let program = harness
+        .refused(&get("/", "accept: application/json\r\n"))
+        .await;
+    assert_eq!(program.status(), 401);
+}
+
 /// Captures the lines of the log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -129,7 +129,7 @@ impl UpstreamError {
 }
 
 /// Returns the innermost of nested errors, which says what happened, with advice if it says little.
-fn innermost(error: &(dyn Error + 'static)) -> String {
+pub fn innermost(error: &(dyn Error + 'static)) -> String {
     let reason = sources(error).last();
     let mut reason = reason.map_or_else(String::new, ToString::to_string);
     if let Some(advice) = tls::advice(&reason) {

@@ -41,7 +41,10 @@ pub(super) fn config(roots: RootCertStore, ca: Option<&Path>) -> Result<ClientCo
 }
 
 pub(super) fn advice(reason: &str) -> Option<&'static str> {
-    const ADVICE: [(&str, &str); 2] = [
+    const PLAIN: &str = ": the server does not speak TLS: is its address http:// and not https://?";
+    const ADVICE: [(&str, &str); 4] = [
+        ("InvalidContentType", PLAIN),
+        ("tls handshake eof", PLAIN),
         (
             "CaUsedAsEndEntity",
             ": the server shows the certificate of an authority (CA:TRUE, as `openssl req -x509` makes it) for its own; give it one with `-addext basicConstraints=critical,CA:FALSE`, and name that as upstreams.<name>.ca",

@@ -44,6 +44,7 @@ fn other(key: &'static Key) -> Option<Value> {
     };
     Some(match form {
         ValueForm::Text => "other".into(),
+        ValueForm::Provider => "openai".into(),
         ValueForm::Secret | ValueForm::CallersKey => "sk-other".into(),
         ValueForm::Url => "http://other.example/v1".into(),
         ValueForm::Host => "::1".into(),
@@ -89,11 +90,7 @@ fn last_other(words: &[String], is_other: impl Fn(&String) -> bool) -> Option<Va
 fn with(key: &Key, value: &Value) -> Loaded {
     let mut layer = file(beside(key));
     let path = key.path.replace('*', "other");
-    if path.ends_with(".provider") {
-        layer.set(&path, &"openai".into());
-    } else {
-        layer.set(&path, value);
-    }
+    layer.set(&path, value);
     Loaded::new(vec![layer]).unwrap_or_else(|error| panic!("{}: {error}", key.path))
 }
 

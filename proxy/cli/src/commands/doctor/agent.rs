@@ -20,7 +20,12 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Doctor
     };
     match (standing, proxy) {
         (Standing::Unwired, _) => unwired(context, proxy.is_some()),
-        (Standing::Wired { .. } | Standing::Changed, None) => left_over(context, fix),
+        (Standing::Wired { .. } | Standing::Changed, None) => {
+            left_over(context, NAME, "OpenClaw", fix, || {
+                let outcome = wiring.unwire()?;
+                Ok(outcome_text(&outcome).map(|said| format!("OpenClaw: {said}")))
+            })
+        }
         (Standing::Changed, Some(_)) => DoctorCheck::note(
             NAME,
             "OpenClaw's model was changed while we ran: it asks another one now",
@@ -53,27 +58,30 @@ pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> Doctor
     }
 }
 
-fn left_over(context: &Context, fix: bool) -> DoctorCheck {
-    let said = "OpenClaw is pointed at a proxy that does not run (a crash, it seems)";
+/// Something that a crash left: says so, or has it restored.
+fn left_over(
+    context: &Context,
+    check: &str,
+    agent: &str,
+    fix: bool,
+    restore: impl FnOnce() -> anyhow::Result<Option<String>>,
+) -> DoctorCheck {
     if !fix {
-        let remedy = "`metaclaw doctor --fix` puts its file back, `metaclaw start` goes on";
-        return DoctorCheck::bad(NAME, said, remedy);
+        let said = format!("{agent} is pointed at a proxy that does not run (a crash, it seems)");
+        let remedy = "`metaclaw doctor --fix` puts its files back, `metaclaw start` goes on";
+        return DoctorCheck::bad(check, said, remedy);
     }
-    // Nobody may start meanwhile.
-    let unwired = context.home.lock("doctor").map_err(anyhow::Error::from);
-    match unwired.and_then(|_lock| Ok(wiring(&context.home).unwire()?)) {
-        Ok(outcome) => DoctorCheck::mended(
-            NAME,
-            format!(
-                "OpenClaw: {}",
-                outcome_text(&outcome).unwrap_or("nothing to do")
-            ),
-        ),
-        Err(error) => DoctorCheck::bad(
-            NAME,
-            error.to_string(),
-            "put openclaw.json back by hand: wiring/openclaw.json.before in the home is the copy",
-        ),
+    // The lock prevents that a proxy starts in the meantime.
+    let lock = context.home.lock("doctor").map_err(anyhow::Error::from);
+    match lock.and_then(|_lock| restore()) {
+        Ok(said) => {
+            let nothing = || format!("{agent}: nothing to do");
+            DoctorCheck::mended(check, said.unwrap_or_else(nothing))
+        }
+        Err(error) => {
+            let copies = "put its files back by hand: wiring/*.before in the home are the copies";
+            DoctorCheck::bad(check, error.to_string(), copies)
+        }
     }
 }
 
@@ -147,29 +155,11 @@ fn check_wire(context: &Context, id: &str, is_running: bool, fix: bool) -> Optio
                 "the files of {name} were changed while MetaClaw ran: `metaclaw wire {id}` points it here again"
             ),
         ),
-        (WireStanding::Wired | WireStanding::Changed, false) => wire_left_over(context, id, fix),
-    })
-}
-
-fn wire_left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
-    let name = agent_name(id);
-    if !fix {
-        let said = format!("{name} is pointed at a proxy that does not run (a crash, it seems)");
-        let remedy = "`metaclaw doctor --fix` puts its files back, `metaclaw start` goes on";
-        return DoctorCheck::bad(id, said, remedy);
-    }
-    // The lock prevents that a proxy starts in the meantime.
-    let unwired = context.home.lock("doctor").map_err(anyhow::Error::from);
-    match unwired.and_then(|_lock| Ok(wires(&context.home).unwire(id)?)) {
-        Ok(back) => DoctorCheck::mended(
-            id,
-            wires::restored_text(id, &back).unwrap_or_else(|| format!("{name}: nothing to do")),
-        ),
-        Err(error) => {
-            let remedy = format!(
-                "put its files back by hand: wiring/{id}.*.before in the home are the copies"
-            );
-            DoctorCheck::bad(id, error.to_string(), remedy)
+        (WireStanding::Wired | WireStanding::Changed, false) => {
+            left_over(context, id, name, fix, || {
+                let back = wires(&context.home).unwire(id)?;
+                Ok(wires::restored_text(id, &back))
+            })
         }
-    }
+    })
 }

@@ -54,7 +54,8 @@ impl DoctorCheck {
         }
     }
 
-    pub(super) fn line(&self) -> String {
+    /// `width` is that of the widest name.
+    pub(super) fn line(&self, width: usize) -> String {
         let mark = match self.is {
             CheckOutcome::Fine => "ok  ",
             CheckOutcome::Note => "note",
@@ -62,9 +63,10 @@ impl DoctorCheck {
             CheckOutcome::Mended => "done",
         };
         let given = self.remedy.as_ref();
-        let remedy = given.map(|remedy| format!("\n                -> {remedy}"));
+        let indent = 7 + width;
+        let remedy = given.map(|remedy| format!("\n{:indent$}-> {remedy}", ""));
         format!(
-            "{mark}  {:<9} {}{}",
+            "{mark}  {:<width$} {}{}",
             self.name,
             self.said,
             remedy.unwrap_or_default()

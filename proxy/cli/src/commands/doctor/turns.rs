@@ -6,13 +6,17 @@ use metaclaw_chat::TurnId;
 use metaclaw_control::{
     caller::ControlCaller,
     instance::LogOpening,
+    operation::with_causes,
     operations::turns::{FindLacking, RaiseCounts},
 };
 use metaclaw_settings::Loaded;
 use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
-    super::{calling::caller_opening, restoring::RestorePieces},
+    super::{
+        calling::{caller_opening, instance},
+        restoring::RestorePieces,
+    },
     check::DoctorCheck,
 };
 use crate::{commands::context::Context, out};
@@ -28,8 +32,16 @@ struct AsideTurns {
     n_damaged: usize,
 }
 
-pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec<DoctorCheck> {
+pub(super) async fn checks(
+    context: &Context,
+    loaded: &Loaded,
+    is_running: bool,
+    fix: bool,
+) -> Vec<DoctorCheck> {
     let dir = context.home.turns();
+    if let Some(refused) = refused(context, is_running).await {
+        return vec![refused];
+    }
     let found = match SetAside::find(&dir) {
         Ok(found) => found,
         Err(error) => {
@@ -51,6 +63,19 @@ pub(super) async fn checks(context: &Context, loaded: &Loaded, fix: bool) -> Vec
         )),
     }
     checks
+}
+
+/// Why a start would refuse the log, in the same words. The running process has opened it.
+async fn refused(context: &Context, is_running: bool) -> Option<DoctorCheck> {
+    if is_running || !context.home.turns().exists() {
+        return None;
+    }
+    let files = instance(context, "doctor", LogOpening::Unmoved);
+    let refused = files.log().await.err();
+    files.close().await;
+    let said = with_causes(&refused?);
+    let remedy = "`metaclaw start` refuses this log until then";
+    Some(DoctorCheck::bad(NAME, said, remedy))
 }
 
 fn part(path: &Path) -> DoctorCheck {

@@ -9,7 +9,7 @@ use crate::{
     agent::wiring,
     commands::{
         context::Context,
-        models::{ModelList, ModelServer, missed},
+        models::{ModelList, ModelServer, lists, missed},
     },
     prompt::{PromptChoice, TerminalPrompt},
 };
@@ -175,7 +175,7 @@ impl<'a> Interview<'a> {
 
     /// Asks for the model, unless a flag, the agent or a list of one says it.
     fn model(&mut self, listed: &[String]) -> anyhow::Result<()> {
-        let is_there = |name: &str| listed.is_empty() || listed.iter().any(|model| model == name);
+        let is_there = |name: &str| listed.is_empty() || lists(listed, name);
         let only = listed.first().filter(|_| listed.len() == 1).cloned();
         let is_open = self.answers.is_given(MODEL) || self.answers.before(MODEL).is_none();
         let known = self.answers.get(MODEL).or(only);
