@@ -78,7 +78,7 @@ pub(super) fn value_label(unit: CurveUnit, value: f64, step: f64) -> String {
         CurveUnit::Share => format!("{:.0} %", value * 100.0),
         CurveUnit::Tokens | CurveUnit::Amount => thousands(value),
         _ if !(1e-4..1e6).contains(&step) || value.abs() >= 1e6 => format!("{value:.1e}"),
-        _ => {
+        CurveUnit::Plain => {
             format!(
                 "{:.*}",
                 decimals(step, 1.0),
