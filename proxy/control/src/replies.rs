@@ -9,6 +9,6 @@ pub use metaclaw_learner::{
 pub use metaclaw_schedule::SavedState;
 pub use metaclaw_skills::{Lesson, LessonState, Proposal, ProposalState, Skill};
 pub use metaclaw_turns::{
-    ConversationPage, ConversationSummary, Funnel, LessonCounts, StateKind, Step, StepOutcome,
-    StreamEnd, Turn, TurnKind, TurnMeta, TurnState, TurnSummary,
+    ConversationPage, ConversationSummary, Funnel, LessonCounts, Step, StepOutcome, StreamEnd,
+    Turn, TurnKind, TurnMeta, TurnState, TurnSummary,
 };

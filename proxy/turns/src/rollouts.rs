@@ -9,6 +9,7 @@ pub(crate) mod record;
 use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId, TurnId};
+use serde::{Deserialize, Serialize};
 
 use self::{
     closing::{close, get, put},
@@ -25,7 +26,8 @@ use crate::{
 };
 
 /// Selects rollouts for a list, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RolloutFilter {
     /// Only rollouts of this agent.
     pub agent: Option<AgentId>,

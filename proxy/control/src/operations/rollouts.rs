@@ -1,8 +1,8 @@
 //! Operations on rollouts: the runs of agents on tasks that the log has.
 
 use async_trait::async_trait;
-use metaclaw_chat::{AgentId, GroupId, RolloutId, TaskId};
-use metaclaw_turns::{Rollout, RolloutFilter, Turn};
+use metaclaw_chat::RolloutId;
+use metaclaw_turns::{Rollout, Turn};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -10,22 +10,7 @@ use crate::{
     operation::{Operation, OperationFailure},
 };
 
-/// Which rollouts to list, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ListRollouts {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<GroupId>,
-    /// Only those of this run of `metaclaw rollout run`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<String>,
-    /// At most this many; 0 means all.
-    pub limit: usize,
-}
+pub use metaclaw_turns::RolloutFilter as ListRollouts;
 
 /// A rollout in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,15 +39,7 @@ impl Operation for ListRollouts {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<ListedRollout>, OperationFailure> {
         let log = instance.log().await?;
-        let filter = RolloutFilter {
-            agent: self.agent,
-            group: self.group,
-            task: self.task,
-            run: self.run,
-            only_open: false,
-            limit: self.limit,
-        };
-        let found = log.rollouts(filter).await;
+        let found = log.rollouts(self).await;
         let found = found.map_err(OperationFailure::unavailable)?;
         let ids = found.iter().map(|found| found.id.clone()).collect();
         let turns = log.rollout_turns(ids).await;

@@ -61,6 +61,7 @@ impl ListArgs {
             group: self.group,
             run: self.run,
             limit: self.limit,
+            ..ListRollouts::default()
         };
         let listed = call(context, "rollout", query).await?;
         let head = [
