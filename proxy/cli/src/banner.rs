@@ -11,7 +11,11 @@ use metaclaw_settings::{
 };
 
 use self::egress::egress;
-use crate::{agent::Pointed, asked::Judging, wires::{agent_name, origin}};
+use crate::{
+    agent::Pointed,
+    asked::Judging,
+    wires::{agent_name, origin},
+};
 
 mod egress;
 

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::shares::Share;
 
-use crate::shares::difference;
 use crate::costs::{self, CostRow};
+use crate::shares::difference;
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
 /// Shares of verdicts are told of so many turns and more.

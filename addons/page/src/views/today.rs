@@ -9,6 +9,7 @@ use metaclaw_control::replies::{Lesson, LessonState, Proposal, TurnSummary};
 use metaclaw_control::{
     figures::Share,
     operations::{
+        agents::{FoundAgent, ListAgents},
         lessons::{GetJournal, ListProposals},
         process::GetStatus,
         turns::TurnsQuery,
@@ -37,6 +38,8 @@ struct TodayView<'a> {
     lessons: &'a [Lesson],
     proposals: &'a [Proposal],
     turns: &'a [TurnSummary],
+    /// The agents of this machine, if they could be looked for.
+    agents: Option<&'a [FoundAgent]>,
     here: &'a str,
     now_ms: u64,
 }
@@ -56,7 +59,9 @@ pub(crate) async fn show(
     let turns = state.ask(turns).await?;
     // Everything else can be shown without it.
     let status = state.ask(GetStatus).await.ok();
+    let agents = state.ask(ListAgents).await.ok();
     let view = TodayView {
+        agents: agents.as_deref(),
         status: status.as_ref(),
         lessons: &lessons,
         proposals: &proposals,
