@@ -194,7 +194,9 @@ fn bars(sums: impl Iterator<Item = SpentSum> + Clone) -> impl Fn(SpentSum) -> Ma
 impl SpentSum {
     fn of(rows: &[CostRow]) -> Self {
         let mut sum = Self::default();
-        rows.iter().for_each(|row| sum.add(row));
+        for row in rows {
+            sum.add(row);
+        }
         sum
     }
 

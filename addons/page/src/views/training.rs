@@ -321,7 +321,7 @@ impl<'a> TrainingRow<'a> {
     fn details(&self, now_ms: u64) -> Markup {
         html! {
             div.of-step {
-                @if let Some(StepDetail { learned, step, gate, .. }) = self.step {
+                @if let Some(StepDetail { learned, step, gate }) = self.step {
                     @if learned.len() > 1 { ul { @for text in learned { li { "“" (text) "”" } } } }
                     @if let Some(back) = &step.taken_back {
                         p { "Rolled back " (ago(back.at_ms, now_ms)) ": " (back.why) ". Since then "
