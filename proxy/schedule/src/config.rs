@@ -23,7 +23,7 @@ pub struct SchedulerConfig {
     /// When you go to bed, in the local time of this machine. If it equals sleep_end, there are no sleep hours.
     #[default(TimeOfDay(Time::constant(23, 0, 0, 0)))]
     pub sleep_start: TimeOfDay,
-    /// When you get up. If you chat during sleep hours, you count as awake.
+    /// When you get up. If you chat during sleep hours, you count as awake until nothing was said for five minutes.
     #[default(TimeOfDay(Time::constant(7, 0, 0, 0)))]
     pub sleep_end: TimeOfDay,
     /// How many minutes of sleep or of a meeting must be left for learning to begin.

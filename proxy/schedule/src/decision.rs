@@ -17,6 +17,8 @@ use crate::{
 };
 
 const MINUTE_MS: u64 = 60_000;
+/// In sleep hours the owner counts as awake for so long after the last turn, or for `idle_minutes` if that is shorter.
+const AWAKE_MS: u64 = 5 * MINUTE_MS;
 
 /// The settings in the form that the decision uses.
 #[derive(Debug, Clone)]
@@ -58,7 +60,7 @@ pub enum Opening {
 pub enum Obstacle {
     /// The machine runs on battery.
     OnBattery,
-    /// A main turn ended less than `scheduler.idle_minutes` ago.
+    /// A main turn ended less than `scheduler.idle_minutes` ago, or less than five minutes in sleep hours.
     Chatting { until_ms: u64 },
     /// The keyboard was touched less than `scheduler.idle_minutes` ago.
     InUse { until_ms: u64 },
@@ -95,14 +97,18 @@ impl Rules {
     pub(crate) fn zone(&self) -> &TimeZone {
         self.sleep.zone()
     }
+
+    fn awake_ms(&self) -> u64 {
+        self.idle_ms.min(AWAKE_MS)
+    }
 }
 
 /// Decides whether the window is open at `now_ms`.
 ///
 /// On battery the window is closed, unless that is allowed. It is also closed if a main turn ended within
-/// `scheduler.idle_minutes`, because an owner who chats at night is awake. Otherwise it is open while the owner is away
-/// from the keyboard (without a display: always), asleep, or in a meeting. Sleep and meetings count only if enough time
-/// of them is left.
+/// `scheduler.idle_minutes`; in sleep hours within five minutes, because an owner who chats at night is awake. Otherwise
+/// it is open while the owner is away from the keyboard (without a display: always), asleep, or in a meeting. Sleep and
+/// meetings count only if enough time of them is left.
 ///
 /// # Examples
 /// ```
@@ -120,21 +126,27 @@ pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
     if facts.on_battery == Some(true) && !rules.may_on_battery {
         return closed(Obstacle::OnBattery);
     }
-    let over = |at_ms: u64| at_ms.saturating_add(rules.idle_ms);
-    if let Some(until_ms) = facts.last_main_ms.map(over).filter(|ms| now_ms < *ms) {
+    let nights = rules.sleep.around(now_ms);
+    let is_night = nights.iter().any(|night| night.covers(now_ms));
+    let not_over = |at_ms: Option<u64>, pause_ms: u64| {
+        at_ms
+            .map(|at_ms| at_ms.saturating_add(pause_ms))
+            .filter(|until_ms| now_ms < *until_ms)
+    };
+    let pause_ms = if is_night {
+        rules.awake_ms()
+    } else {
+        rules.idle_ms
+    };
+    if let Some(until_ms) = not_over(facts.last_main_ms, pause_ms) {
         return closed(Obstacle::Chatting { until_ms });
     }
-    let Some(until_ms) = facts
-        .keyboard
-        .touched_ms(now_ms)
-        .map(over)
-        .filter(|ms| now_ms < *ms)
-    else {
+    // In the first minutes of the night, a turn may be what keeps the owner from counting as idle.
+    let last_seen_ms = facts.last_main_ms.max(facts.keyboard.touched_ms(now_ms));
+    let Some(until_ms) = not_over(last_seen_ms, rules.idle_ms) else {
         let (why, until_ms) = (Opening::Idle, None);
         return Window::Open { why, until_ms };
     };
-    let nights = rules.sleep.around(now_ms);
-    let is_night = nights.iter().any(|night| night.covers(now_ms));
     let away: Vec<Interval> = nights.iter().chain(&facts.busy).copied().collect();
     match covered_until(&away, now_ms) {
         None if matches!(facts.keyboard, Keyboard::Unread) => closed(Obstacle::Unread),
@@ -157,8 +169,14 @@ pub fn decide(rules: &Rules, facts: &Facts, now_ms: u64) -> Window {
 /// that is not known.
 pub fn next_window(rules: &Rules, facts: &Facts, now_ms: u64) -> Option<Next> {
     let touched = facts.keyboard.touched_ms(now_ms);
-    let ends = [facts.last_main_ms, touched].into_iter().flatten();
-    let ends = ends.map(|at_ms| at_ms.saturating_add(rules.idle_ms));
+    let ends = [
+        (facts.last_main_ms, rules.awake_ms()),
+        (facts.last_main_ms, rules.idle_ms),
+        (touched, rules.idle_ms),
+    ];
+    let ends = ends
+        .into_iter()
+        .filter_map(|(at_ms, pause_ms)| Some(at_ms?.saturating_add(pause_ms)));
     let nights = rules.sleep.around(now_ms);
     let starts = nights.iter().chain(&facts.busy).map(|night| night.start_ms);
     let mut moments: Vec<u64> = ends.chain(starts).filter(|ms| *ms > now_ms).collect();

@@ -81,9 +81,47 @@ fn a_host_that_is_never_idle_opens_in_sleep_hours_alone() {
     for minute in 0..24 * 60 {
         let now = midnight + minute * MINUTE_MS;
         let mut facts = in_use(now);
-        facts.last_main_ms = Some(now - minute % 30 * MINUTE_MS);
+        facts.last_main_ms = Some(now - minute % 5 * MINUTE_MS);
         assert!(!decide(&rules, &facts, now).is_open(), "{minute}");
     }
+}
+
+/// (the last turn's minutes before 23:00, now in minutes after 23:00, what the window is, when it opens next)
+#[test]
+fn at_night_five_quiet_minutes_are_enough() {
+    let rules = rules("{}");
+    let (night, morning) = (ms("2026-06-01T23:00:00+02"), ms("2026-06-02T07:00:00+02"));
+    for keyboard in [touched(night - MINUTE_MS), Keyboard::Headless] {
+        for (said_before, minutes, opens) in [(20, 0, 0), (2, 0, 3), (2, 3, 3), (0, 4, 5)] {
+            let now = night + minutes * MINUTE_MS;
+            let facts = Facts {
+                last_main_ms: Some(night - said_before * MINUTE_MS),
+                keyboard: keyboard.clone(),
+                ..Facts::default()
+            };
+            let case = format!("{said_before} {minutes}");
+            let opens_ms = night + opens * MINUTE_MS;
+            let opening = open(Opening::SleepHours, Some(morning));
+            assert_eq!(decide(&rules, &facts, opens_ms), opening, "{case}");
+            let next = next_window(&rules, &facts, now).unwrap();
+            assert_eq!(
+                (next.at_ms, next.until_ms),
+                (opens_ms, Some(morning)),
+                "{case}"
+            );
+            let before = opens_ms - 1;
+            assert!(!decide(&rules, &facts, before).is_open(), "{case}");
+        }
+    }
+    // A chat just before the owner gets up counts by day as ever.
+    let facts = Facts {
+        last_main_ms: Some(morning - 10 * MINUTE_MS),
+        keyboard: Keyboard::Headless,
+        ..Facts::default()
+    };
+    assert!(!decide(&rules, &facts, morning).is_open());
+    assert!(!decide(&rules, &facts, morning + 19 * MINUTE_MS).is_open());
+    assert!(decide(&rules, &facts, morning + 20 * MINUTE_MS).is_open());
 }
 
 #[test]
@@ -93,7 +131,7 @@ fn sleep_hours_respect_whoever_is_awake_and_end_in_the_morning() {
     let mut facts = in_use(now);
     let opening = open(Opening::SleepHours, Some(morning));
     assert_eq!(decide(&rules, &facts, now), opening);
-    facts.last_main_ms = Some(now - 5 * MINUTE_MS);
+    facts.last_main_ms = Some(now - 4 * MINUTE_MS);
     assert!(!decide(&rules, &facts, now).is_open());
     // The keyboard is not touched either, so no end is known.
     facts.last_main_ms = None;
@@ -230,11 +268,16 @@ proptest! {
     ) {
         let last_ms = now - ago;
         facts.last_main_ms = Some(last_ms);
-        if ago < idle_ms {
-            prop_assert!(!decide(&rules, &facts, now).is_open());
+        let night_ms = idle_ms.min(5 * MINUTE_MS);
+        let is_allowed = |why, at_ms| match why {
+            Opening::SleepHours => at_ms >= last_ms + night_ms,
+            Opening::Idle | Opening::Meeting => at_ms >= last_ms + idle_ms,
+        };
+        if let Window::Open { why, .. } = decide(&rules, &facts, now) {
+            prop_assert!(is_allowed(why, now), "{why}");
         }
         if let Some(next) = next_window(&rules, &facts, now) {
-            prop_assert!(next.at_ms >= last_ms + idle_ms);
+            prop_assert!(is_allowed(next.why, next.at_ms), "{}", next.why);
         }
     }
 
