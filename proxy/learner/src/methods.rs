@@ -33,11 +33,19 @@ pub(crate) const ALL: [&dyn Method; 6] = [
     &metaclaw::Metaclaw,
     &opd::Opd,
 ];
+/// Other names of methods, as we or other systems call them too.
+pub(crate) const ALIASES: [(&str, &str); 3] = [
+    ("redo", "context_distillation"),
+    ("binary", "binary_rl"),
+    ("combine", "hybrid"),
+];
 pub(crate) const METHOD_NAMES: &[&str] = &[
     "context_distillation",
     "redo",
     "binary_rl",
+    "binary",
     "hybrid",
+    "combine",
     "grpo",
     "metaclaw",
     "opd",
@@ -53,7 +61,10 @@ mod tests {
 
     #[test]
     fn the_names_that_are_allowed_are_the_methods_own() {
-        let own = ALL.iter().flat_map(|m| [Some(m.name()), m.alias()]);
-        assert_eq!(own.flatten().collect::<Vec<_>>(), METHOD_NAMES);
+        let own = ALL.iter().flat_map(|method| {
+            let others = ALIASES.iter().filter(|(_, of)| *of == method.name());
+            std::iter::once(method.name()).chain(others.map(|(alias, _)| *alias))
+        });
+        assert_eq!(own.collect::<Vec<_>>(), METHOD_NAMES);
     }
 }

@@ -11,7 +11,7 @@ use smart_default::SmartDefault;
 
 use crate::{
     formulas::RatioClip,
-    methods::{ALL, METHOD_NAMES, Method, Objective, PolicyLoss, TrainingSignal},
+    methods::{ALIASES, ALL, METHOD_NAMES, Method, Objective, PolicyLoss, TrainingSignal},
     sample::AdvantageForm,
 };
 
@@ -19,8 +19,8 @@ use crate::{
 #[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RlConfig {
-    /// The training methods of a step, joined by +: context_distillation (redo for short), opd, and one of binary_rl,
-    /// hybrid, grpo and metaclaw (docs/training/README.md).
+    /// The training methods of a step, joined by +: context_distillation (redo for short), opd, and one of binary_rl
+    /// (binary), hybrid (combine), grpo and metaclaw (docs/training/README.md).
     pub method: Methods,
     /// The weight of context_distillation.
     #[schemars(range(min = 0.0))]
@@ -488,7 +488,7 @@ impl Methods {
 }
 
 fn is_called(method: &dyn Method, word: &str) -> bool {
-    method.name() == word || method.alias() == Some(word)
+    method.name() == word || ALIASES.contains(&(word, method.name()))
 }
 
 fn names(signal: TrainingSignal) -> String {
@@ -573,6 +573,19 @@ mod tests {
             (json!({"method": "hybrid"}), (LossFn::Ppo, vec![0.8, 1.28])),
         ] {
             assert_eq!(loss(rl).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn methods_may_be_called_by_the_names_of_other_systems() {
+        for (given, known) in [
+            ("redo", "context_distillation"),
+            ("binary", "binary_rl"),
+            ("combine", "hybrid"),
+            ("binary+opd", "binary_rl+opd"),
+        ] {
+            let rl: RlConfig = serde_json::from_value(json!({"method": given})).unwrap();
+            assert_eq!(rl.method.to_string(), known, "{given}");
         }
     }
 

@@ -21,10 +21,6 @@ impl Method for ContextDistillation {
         "context_distillation"
     }
 
-    fn alias(&self) -> Option<&'static str> {
-        Some("redo")
-    }
-
     fn signals(&self) -> &'static [TrainingSignal] {
         &[TrainingSignal::Target]
     }

@@ -23,10 +23,6 @@ use crate::{
 pub(crate) trait Method: fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
-    fn alias(&self) -> Option<&'static str> {
-        None
-    }
-
     /// The signals that it learns from. Two methods with the same signal cannot be combined.
     fn signals(&self) -> &'static [TrainingSignal];
 
