@@ -29,6 +29,7 @@ use crate::out;
 mod chats;
 mod import;
 mod outcome;
+mod sessions;
 mod show;
 mod train;
 
@@ -57,6 +58,18 @@ enum TurnsCommand {
         /// Only turns before this one, for example 12-3. The last turn of a list gives the next list.
         #[arg(long, value_name = "TURN")]
         before: Option<TurnId>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the newest sessions: their turns by kind, and how many were judged good and bad.
+    Sessions {
+        /// Only sessions of this agent.
+        #[arg(long)]
+        agent: Option<AgentId>,
+        /// The most sessions that are listed.
+        #[arg(short = 'n', long, default_value_t = 20)]
+        limit: usize,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -123,6 +136,9 @@ impl TurnsArgs {
                     before,
                 };
                 list(context, query, json).await?;
+            }
+            TurnsCommand::Sessions { agent, limit, json } => {
+                sessions::list(context, agent, limit, json).await?;
             }
             TurnsCommand::Show {
                 id,

@@ -73,6 +73,38 @@ async fn what_was_exported_comes_back_into_a_home_that_was_wiped() {
 }
 
 #[tokio::test]
+async fn sessions_are_listed_one_a_row() {
+    let upstream = Upstream::new();
+    let home = talked(&upstream).await;
+    let bad = serde_json::json!({"agent": "work", "session": "w", "prompt": "What is ice?",
+        "response": "Hot.", "score": -1});
+    let file = home.path().join("rollouts.jsonl");
+    fs::write(&file, bad.to_string()).unwrap();
+    home.ask(&["turns", "import", file.to_str().unwrap()]).await;
+    let all = home.json(&["turns", "sessions", "--json"]).await;
+    let row = |session: &str| {
+        let rows = all.as_array().unwrap();
+        let row = rows.iter().find(|row| row["session"] == session).unwrap();
+        let counts = ["turns", "main", "side", "good", "bad"].map(|name| row[name].clone());
+        (
+            counts.map(|count| count.as_u64().unwrap()),
+            row["asked"].clone(),
+        )
+    };
+    assert_eq!(row("b"), ([2, 2, 0, 0, 0], "One question".into()));
+    assert_eq!(row("w").0, [1, 1, 0, 0, 1]);
+    let newest = home
+        .ask(&["turns", "sessions", "-n", "2", "--agent", "_default"])
+        .await;
+    let sessions: Vec<_> = newest.lines().map(|line| line.split(' ').next()).collect();
+    assert_eq!(
+        sessions,
+        [Some("session"), Some("c"), Some("b")],
+        "{newest}"
+    );
+}
+
+#[tokio::test]
 async fn good_turns_are_exported_as_chats() {
     let upstream = Upstream::new();
     let home = talked(&upstream).await;
