@@ -37,7 +37,9 @@ const FOR_AGENTS: &[(&str, &str)] = &[
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RouteError {
-    #[error("{method} {path} is not served here: chats are POST /v1/chat/completions")]
+    #[error(
+        "{method} {path} is not served here: chats are POST /v1/chat/completions, and rollouts POST /v1/rollouts"
+    )]
     NotFound { method: String, path: String },
     #[error("WebSockets are not served here: send what would go through {path} as HTTP requests")]
     WebSocket { path: String },

@@ -48,7 +48,8 @@ async fn bad_requests_are_answered_in_words() {
     latin1[at] = 0xe9;
     insta::assert_snapshot!(refused(latin1).await, @r#"400 {"error":{"message":"x-turn-type: a header that is no UTF-8 text","type":"invalid_request_error","param":"x-turn-type","code":null}}"#);
     insta::assert_snapshot!(refused(get("/v1/feedback", "")).await, @r#"405 {"error":{"message":"/v1/feedback takes POST, not GET","type":"invalid_request_error","param":null,"code":null}}"#);
-    insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post("/rollout", "", "{}")).await, @r#"404 {"error":{"message":"POST /rollout is not served here: chats are POST /v1/chat/completions, and rollouts POST /v1/rollouts","type":"invalid_request_error","param":null,"code":null}}"#);
+    insta::assert_snapshot!(refused(post("/chat/completions", "", CHAT)).await, @r#"404 {"error":{"message":"POST /chat/completions is not served here: chats are POST /v1/chat/completions, and rollouts POST /v1/rollouts","type":"invalid_request_error","param":null,"code":null}}"#);
 }
 
 #[tokio::test]
