@@ -44,7 +44,7 @@ pub(crate) enum Hearing {
 impl Judging {
     /// # Errors
     /// If what `judge.kind` needs is not set.
-    pub(crate) fn from_config(config: &Config) -> anyhow::Result<Self> {
+    pub(crate) fn from_config(config: &Config, policy: &Policy) -> anyhow::Result<Self> {
         let kind = config.learner.judge.kind;
         Ok(match kind {
             Some(JudgeKind::Off) => Self::Nobody,
@@ -62,11 +62,21 @@ impl Judging {
                         others: models.collect(),
                     },
                     None if kind.is_some() => bail!(NO_MODEL),
+                    None if needs_verdicts(config, policy) => Self::Base,
                     None => Self::Rules,
                 }
             }
         })
     }
+}
+
+/// Whether weights are to learn, and nobody is named who could judge. The Python original's configurations name nobody.
+fn needs_verdicts(config: &Config, policy: &Policy) -> bool {
+    let learner = &config.learner;
+    learner.learns()
+        && learner.judge.rules.is_empty()
+        && policy.is_some()
+        && policy.may_train(config)
 }
 
 // === impl Hearing ===

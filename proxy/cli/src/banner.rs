@@ -43,7 +43,7 @@ pub(crate) struct Banner<'a> {
 /// # Errors
 /// If a judge is configured that lacks what it needs.
 pub(crate) fn about(config: &Config, policy: &Policy) -> anyhow::Result<RunSummary> {
-    let judging = Judging::from_config(config)?;
+    let judging = Judging::from_config(config, policy)?;
     Ok(RunSummary {
         mode: config.learner.mode.as_str().to_owned(),
         serves: serves(config, policy),
@@ -97,6 +97,7 @@ fn upstreams(config: &Config) -> Option<String> {
     (!places.is_empty()).then(|| places.join(", "))
 }
 
+const JUDGES_ITSELF: &str = "; the model judges its own replies, because no other judge is named (small models judge badly: llm.* with a key, or judge.*, names a better one)";
 const NOT_JUDGED: &str = "; BUT NOTHING IS JUDGED, and only judged turns train: set judge.kind to base (the model judges its own replies), or llm.* with a key, whose model judges then (docs/training/judging.md)";
 
 fn learns(config: &Config, policy: &Policy, judging: &Judging) -> String {
@@ -125,6 +126,7 @@ fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {
     let has_rules = !config.learner.judge.rules.is_empty();
     let judged = match judging {
         Judging::Rules if !has_rules => NOT_JUDGED,
+        Judging::Base if config.learner.judge.kind.is_none() => JUDGES_ITSELF,
         _ => "",
     };
     let is_asked_for = rl.manual_train_trigger || mode == Mode::Auto && !is_gated;

@@ -72,7 +72,7 @@ impl Loaded {
         } else if url.starts_with("https://") && !is_meant && !is_bedrock(url) {
             self.inert.push(InertUse {
                 key: "judge.url".to_owned(),
-                reason: "it has no key (judge.key, rl.prm_api_key) and is not asked: llm.* judges, or rules; judge.kind: llm asks it without one",
+                reason: "it has no key (judge.key, rl.prm_api_key) and is not asked: llm.* judges, else the policy model if weights are trained, else rules; judge.kind: llm asks it without one",
             });
             (judge.url, judge.model) = (None, None);
         }

@@ -152,7 +152,7 @@ impl LearningMaker<'_> {
             is_base,
         };
         let mut clients = Vec::new();
-        let judge = match Judging::from_config(self.config)? {
+        let judge = match Judging::from_config(self.config, self.policy)? {
             Judging::Nobody => Judge::nobody(),
             Judging::Rules => Judge::Rules(rules),
             Judging::Function(url) => {
@@ -183,7 +183,7 @@ impl LearningMaker<'_> {
     }
 
     pub(super) fn listener(&self) -> anyhow::Result<Option<Listener>> {
-        let judging = Judging::from_config(self.config)?;
+        let judging = Judging::from_config(self.config, self.policy)?;
         Ok(
             match Hearing::from_config(self.config, self.policy, &judging) {
                 Some(Hearing::Model(model)) => {

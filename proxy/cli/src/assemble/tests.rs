@@ -70,7 +70,10 @@ fn made<T>(text: &str, make: impl FnOnce(LearningMaker<'_>) -> T) -> T {
 fn judge(text: &str) -> anyhow::Result<(Judge, Judging)> {
     made(text, |learning| {
         let (judge, _) = learning.judge()?;
-        Ok((judge, Judging::from_config(learning.config)?))
+        Ok((
+            judge,
+            Judging::from_config(learning.config, learning.policy)?,
+        ))
     })
 }
 
@@ -90,6 +93,23 @@ fn judge_kind_says_who_judges() {
     assert_eq!(with(rules).unwrap(), Judging::Rules);
     assert_eq!(with("judge: {kind: off}\n").unwrap(), Judging::Nobody);
     assert_eq!(judge("").unwrap().1, Judging::Rules);
+    // Where weights are to learn and nobody else is named, the policy model judges.
+    let remote = "rl: {remote_url: 'http://127.0.0.1:9'}\n";
+    let rule = "judge: {rules: [{on: reply, max_words: 40, score: 1}]}\n";
+    for (text, expected) in [
+        (String::new(), Judging::Base),
+        ("mode: skills_only\n".to_owned(), Judging::Rules),
+        (rule.to_owned(), Judging::Rules),
+        ("judge: {kind: rules}\n".to_owned(), Judging::Rules),
+    ] {
+        assert_eq!(
+            judge(&format!("{remote}{text}")).unwrap().1,
+            expected,
+            "{text}"
+        );
+    }
+    let elsewhere = judge("rl: {remote_url: 'https://train.example'}\n").unwrap();
+    assert_eq!(elsewhere.1, Judging::Rules, "it may be sent nothing");
     let error = judge("judge: {kind: llm}\n").unwrap_err().to_string();
     assert!(error.contains("needs a model to ask"), "{error}");
     let function = "judge: {kind: http, url: 'http://127.0.0.1:9/score'}\n";

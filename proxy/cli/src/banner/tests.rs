@@ -289,6 +289,33 @@ fn with_the_gate_off_it_is_said_that_nothing_is_tested() {
 }
 
 #[test]
+fn who_judges_what_weights_learn_from_is_said() {
+    for (text, said) in [
+        (
+            "",
+            Some("the model judges its own replies, because no other judge is named"),
+        ),
+        ("judge: {kind: base}\n", None),
+        ("judge: {kind: rules}\n", Some("BUT NOTHING IS JUDGED")),
+        (UPSTREAM, None),
+    ] {
+        let learns = about(text, &local()).learns;
+        let notes = ["judges its own replies, because", "NOTHING IS JUDGED"];
+        let is_noted = notes.iter().any(|note| learns.contains(note));
+        assert_eq!(is_noted, said.is_some(), "{text}: {learns}");
+        assert!(
+            learns.contains(said.unwrap_or_default()),
+            "{text}: {learns}"
+        );
+    }
+    let leaves = about("", &local()).leaves;
+    assert!(
+        leaves.contains("judge -> nowhere (the base model)"),
+        "{leaves}"
+    );
+}
+
+#[test]
 fn where_no_wish_is_heard_none_is_promised() {
     let learns = |text: &str| about(&format!("mode: skills_only\n{text}"), &Policy::None).learns;
     let hears = learns("");

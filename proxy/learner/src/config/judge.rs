@@ -14,7 +14,7 @@ use smart_default::SmartDefault;
 pub struct JudgeConfig {
     /// Who judges turns: a judge model (llm), your own reward function at judge.url (http), the policy model without
     /// its adapter (base), only judge.rules (rules), or nobody, so that turns wait (off). Without it, llm if there is a
-    /// model to ask, else rules (docs/training/judging.md).
+    /// model to ask, else base if weights are trained and there are no rules, else rules (docs/training/judging.md).
     pub kind: Option<JudgeKind>,
     /// How many votes one verdict takes. Voting stops as soon as the result is decided.
     #[schemars(range(min = 1, max = 15))]
