@@ -39,6 +39,8 @@ pub struct Questions {
     pub hint: Option<Vec<Message>>,
     /// Whether the verdict is 0 if no answer is a vote.
     pub nothing_is_unclear: bool,
+    /// The share of the votes below which the verdict is 0. 0 leaves it to the majority.
+    pub consensus: f64,
 }
 
 // === impl Policy ===
@@ -53,19 +55,19 @@ impl Policy {
             read_score: verdict::read,
             hint: None,
             nothing_is_unclear: false,
+            consensus: 0.0,
         };
         match self {
             Self::Metaclaw if !is_alone || wishes.is_empty() => Questions {
-                score: metaclaw::messages(evidence),
                 read_score: metaclaw::read,
-                hint: None,
                 nothing_is_unclear: true,
+                ..ours(metaclaw::messages(evidence))
             },
             Self::OpenclawRl if !is_alone => Questions {
-                score: openclaw_rl::score_messages(evidence),
                 read_score: openclaw_rl::read_score,
                 hint: Some(openclaw_rl::hint_messages(evidence)),
                 nothing_is_unclear: true,
+                ..ours(openclaw_rl::score_messages(evidence))
             },
             Self::NextState if !is_alone => ours(prompt::judge_messages(evidence)),
             Self::NextState | Self::Metaclaw | Self::OpenclawRl => {
@@ -90,7 +92,7 @@ impl Questions {
             self.nothing_is_unclear
                 .then(|| Verdict::new(Score::Unclear, JudgedBy::Llm))
         };
-        let verdict = verdict::tally(votes).or_else(unclear)?;
+        let verdict = verdict::tally(votes, self.consensus).or_else(unclear)?;
         if self.hint.is_none() {
             return Some(verdict);
         }

@@ -18,9 +18,9 @@ struct Count([usize; 3]);
 /// Returns the majority's verdict, or `None` if no answer was a vote.
 ///
 /// A `None` in `votes` is an unreadable answer. It is neither a vote nor a 0. A tie for the most votes is
-/// [`Score::Unclear`].
-pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
-    let score = Count::new(votes).winner()?;
+/// [`Score::Unclear`], and so is a share of the votes below `consensus`.
+pub fn tally(votes: &[Option<Vote>], consensus: f64) -> Option<Verdict> {
+    let score = Count::new(votes).winner(consensus)?;
     let votes: Vec<Vote> = votes.iter().flatten().cloned().collect();
     let agreeing = votes.iter().filter(|vote| vote.score == score);
     let judge_hints = hint::best(agreeing.filter_map(|vote| vote.hint.as_ref()));
@@ -33,15 +33,16 @@ pub fn tally(votes: &[Option<Vote>]) -> Option<Verdict> {
 }
 
 /// Returns whether the result is certain, whatever the rest of `m` votes are.
-pub fn decided(votes: &[Option<Vote>], m: usize) -> bool {
+pub fn decided(votes: &[Option<Vote>], m: usize, consensus: f64) -> bool {
     let count = Count::new(votes);
     let left = m.saturating_sub(votes.len());
     let outcomes = (0..=left).flat_map(|bad| {
         (0..=left - bad).flat_map(move |unclear| {
-            (0..=left - bad - unclear).map(move |good| count.plus([bad, unclear, good]).winner())
+            (0..=left - bad - unclear)
+                .map(move |good| count.plus([bad, unclear, good]).winner(consensus))
         })
     });
-    let now = count.winner();
+    let now = count.winner(consensus);
     left == 0 || (now.is_some() && outcomes.into_iter().all(|outcome| outcome == now))
 }
 
@@ -68,11 +69,13 @@ impl Count {
         ])
     }
 
-    fn winner(self) -> Option<Score> {
+    fn winner(self, consensus: f64) -> Option<Score> {
         let [bad, unclear, good] = self.0;
         let most = bad.max(unclear).max(good);
+        let share = most as f64 / (bad + unclear + good) as f64;
         match (bad == most, unclear == most, good == most) {
             _ if most == 0 => None,
+            _ if share < consensus => Some(Score::Unclear),
             (true, false, false) => Some(Score::Bad),
             (false, false, true) => Some(Score::Good),
             _ => Some(Score::Unclear),
@@ -136,7 +139,7 @@ mod tests {
             (&[Some(-1), Some(-1), Some(0), None], Some(-1)),
             (&[], None),
         ] {
-            let verdict = tally(&votes(scores));
+            let verdict = tally(&votes(scores), 0.0);
             assert_eq!(
                 verdict.as_ref().map(|verdict| i8::from(verdict.score)),
                 expected,
@@ -163,7 +166,39 @@ mod tests {
             (&[None, None, None], 3, true),
             (&[Some(1)], 1, true),
         ] {
-            assert_eq!(decided(&votes(scores), m), expected, "{scores:?} of {m}");
+            assert_eq!(
+                decided(&votes(scores), m, 0.0),
+                expected,
+                "{scores:?} of {m}"
+            );
+        }
+    }
+
+    #[test]
+    fn where_too_few_agree_the_verdict_is_unclear() {
+        for (scores, consensus, expected) in [
+            (&[1, 1, -1][..], 0.6, 1),
+            (&[1, 1, -1], 0.7, 0),
+            (&[1, 1, 1, -1, -1], 0.6, 1),
+            (&[1, 1, 0, -1, -1, 1], 0.6, 0),
+            (&[-1, -1], 1.0, -1),
+        ] {
+            let scores: Vec<_> = scores.iter().copied().map(Some).collect();
+            let verdict = tally(&votes(&scores), consensus).unwrap();
+            assert_eq!(i8::from(verdict.score), expected, "{scores:?}, {consensus}");
+        }
+        for (scores, consensus, expected) in [
+            (&[1, 1][..], 0.6, true),
+            (&[1, 1], 0.7, false),
+            (&[1, -1], 0.7, true),
+            (&[1, -1], 0.6, false),
+        ] {
+            let scores: Vec<_> = scores.iter().copied().map(Some).collect();
+            assert_eq!(
+                decided(&votes(&scores), 3, consensus),
+                expected,
+                "{scores:?}, {consensus}"
+            );
         }
     }
 
@@ -175,7 +210,7 @@ mod tests {
             vote(Score::Bad, "Use kilometres, not miles."),
             vote(Score::Good, "Fine"),
         ];
-        let verdict = tally(&votes).unwrap();
+        let verdict = tally(&votes, 0.0).unwrap();
         let hints = ["Use metric units.", "Use kilometres, not miles."];
         assert_eq!(verdict.hint.as_deref(), Some(hints[0]));
         assert_eq!(verdict.judge_hints, hints);

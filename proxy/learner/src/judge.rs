@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, JudgedBy, Message, Score, Verdict};
-use metaclaw_reward::{Evidence, Policy, Rules};
+use metaclaw_reward::{Evidence, Policy, Questions, Rules};
 use metaclaw_turns::Turn;
 
 use self::ask::Voters;
@@ -32,6 +32,8 @@ pub enum Judge {
         others: Vec<Arc<dyn Ask>>,
         /// Votes for one verdict, at least 1. Each model has one at least.
         votes: usize,
+        /// The share of the votes below which a verdict is unclear; 0 leaves it to the majority.
+        consensus: f64,
         policy: Policy,
         /// Whether it is the policy model's own base: good enough to judge, and asked nothing else.
         is_base: bool,
@@ -191,6 +193,7 @@ impl Judge {
                 model,
                 others,
                 votes,
+                consensus,
                 policy,
                 is_base,
                 ..
@@ -202,7 +205,10 @@ impl Judge {
                 let Some(m) = price.votes((*votes).max(voters.count())) else {
                     return Ok(Err(NoVerdict::NotAsked));
                 };
-                let questions = policy.questions(&case.evidence, &case.wishes);
+                let questions = Questions {
+                    consensus: *consensus,
+                    ..policy.questions(&case.evidence, &case.wishes)
+                };
                 let verdict = voters.verdict(&questions, m).await?;
                 let by = if *is_base {
                     JudgedBy::Base

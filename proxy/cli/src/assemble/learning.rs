@@ -148,6 +148,7 @@ impl LearningMaker<'_> {
             model,
             others,
             votes: judge.votes,
+            consensus: judge.consensus,
             policy: judge.policy,
             is_base,
         };

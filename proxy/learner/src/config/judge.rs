@@ -20,6 +20,10 @@ pub struct JudgeConfig {
     #[schemars(range(min = 1, max = 15))]
     #[default(3)]
     pub votes: usize,
+    /// The share of the votes that must agree: below it, the verdict is 0. 0.6 asks for three of five. With 0, the most
+    /// votes decide.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub consensus: f64,
     /// The deadline of one vote.
     #[default(Span::secs(60))]
     pub timeout: Span,

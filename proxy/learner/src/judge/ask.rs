@@ -166,7 +166,8 @@ impl Voters<'_> {
                 Some(self.signed(vote, turn))
             };
             let votes: Vec<_> = answers.iter().enumerate().map(vote).collect();
-            if verdict::decided(&votes, m) && answers.iter().any(Result::is_ok) {
+            if verdict::decided(&votes, m, questions.consensus) && answers.iter().any(Result::is_ok)
+            {
                 return Ok(votes);
             }
             let turn = answers.len();

@@ -49,6 +49,7 @@ async fn judged_for(
         model: model.clone(),
         others: Vec::new(),
         votes: 3,
+        consensus: 0.0,
         policy: Policy::NextState,
         is_base: false,
     };
@@ -70,6 +71,35 @@ async fn asking_stops_when_the_votes_have_decided() {
     assert_eq!(found, (Ok(Ok(Score::Bad)), 3));
     let found = judged(&[none, none, none], "[]").await;
     assert_eq!(found, (Ok(Err(NoVerdict::NoVote)), 3));
+}
+
+#[tokio::test]
+async fn where_a_share_of_the_votes_must_agree_all_are_asked_for() {
+    let answers = ["verdict: +1", "verdict: +1", "verdict: -1"];
+    for (consensus, expected) in [(0.6, (Score::Good, 2)), (0.7, (Score::Unclear, 3))] {
+        let model = Arc::new(Scripted {
+            answers: Mutex::new(answers.to_vec()),
+            ..Scripted::default()
+        });
+        let judge = Judge::Model {
+            rules: Rules::default(),
+            model: model.clone(),
+            others: Vec::new(),
+            votes: 3,
+            consensus,
+            policy: Policy::NextState,
+            is_base: false,
+        };
+        let (turn, following) = (turn_with("q", "a"), turn_with("Thanks.", "b"));
+        let case = Case::followed(&turn, following.evidence()).unwrap();
+        let verdict = judge
+            .verdict(&case, Price::Majority)
+            .await
+            .unwrap()
+            .unwrap();
+        let n_asked = *model.n_asked.lock().unwrap();
+        assert_eq!((verdict.score, n_asked), expected, "{consensus}");
+    }
 }
 
 #[tokio::test]
@@ -112,6 +142,7 @@ fn asked_by(policy: Policy, is_base: bool) -> (Judge, Arc<Listening>) {
         model: model.clone(),
         others: Vec::new(),
         votes: 3,
+        consensus: 0.0,
         policy,
         is_base,
     };
@@ -210,6 +241,7 @@ async fn voted(
         model: voters[0].clone(),
         others: vec![voters[1].clone(), voters[2].clone()],
         votes,
+        consensus: 0.0,
         policy: Policy::NextState,
         is_base: false,
     };

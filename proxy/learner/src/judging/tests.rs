@@ -72,6 +72,7 @@ impl Room {
             model: Arc::clone(&model) as Arc<dyn Ask>,
             others: Vec::new(),
             votes: config.judge.votes,
+            consensus: 0.0,
             policy: Policy::NextState,
             is_base: false,
         };
@@ -386,6 +387,7 @@ async fn while_the_judge_is_away_turns_wait_and_none_is_spent() {
                 model: Arc::clone(&model) as Arc<dyn Ask>,
                 others: Vec::new(),
                 votes: 3,
+                consensus: 0.0,
                 policy: Policy::OpenclawRl,
                 is_base: true,
             },

@@ -637,6 +637,7 @@ fn judge(config: &LearnerConfig, misses: &'static str, is_base: bool) -> Judge {
         model: Arc::new(Listener { misses }),
         others: Vec::new(),
         votes: 1,
+        consensus: 0.0,
         policy: Policy::default(),
         is_base,
     }

@@ -98,6 +98,7 @@ async fn where_no_rule_decides_the_judge_model_is_asked_about_relevant_ones() {
         model: Arc::<Model>::clone(&model),
         others: Vec::new(),
         votes: 3,
+        consensus: 0.0,
         policy: Policy::default(),
         is_base: false,
     };
