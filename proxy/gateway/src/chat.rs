@@ -80,6 +80,7 @@ struct InSession {
     sessions: Arc<SessionContexts>,
     who: Identity,
     _context: SessionContext,
+    _running: Option<Arc<()>>,
 }
 
 // === impl Chat ===
@@ -100,6 +101,7 @@ impl Chat {
             sessions: Arc::clone(&self.sessions),
             who: turn.who.clone(),
             _context: turn.context.clone(),
+            _running: turn.rollout.is_none().then(|| self.sessions.chat_begins()),
         };
         let answer = turn.ask_any(&self, &metrics).await?;
         let reply = turn.relay(&self, answer);

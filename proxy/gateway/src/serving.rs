@@ -38,6 +38,8 @@ pub struct Serving {
     policy: ArcSwapOption<Endpoint>,
     adapters: Mutex<AdaptersInUse>,
     on_idle: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Each running chat holds a clone.
+    chats: Arc<()>,
 }
 
 #[derive(Default)]
@@ -144,7 +146,18 @@ impl Serving {
             policy: ArcSwapOption::empty(),
             adapters: Mutex::default(),
             on_idle: Arc::new(on_idle),
+            chats: Arc::default(),
         })
+    }
+
+    /// Returns what a chat holds until its reply has ended.
+    pub(crate) fn chat_begins(&self) -> Arc<()> {
+        Arc::clone(&self.chats)
+    }
+
+    /// Returns whether a chat is running; rollouts do not count.
+    pub fn has_chats(&self) -> bool {
+        Arc::strong_count(&self.chats) > 1
     }
 
     /// Sets the policy model's server, or `None` while it is down.
@@ -316,6 +329,17 @@ impl fmt::Debug for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_chat_is_running_until_all_that_it_holds_is_dropped() {
+        let serving = Serving::new(|_| {});
+        assert!(!serving.has_chats());
+        let (one, other) = (serving.chat_begins(), serving.chat_begins());
+        drop(one);
+        assert!(serving.has_chats());
+        drop(other);
+        assert!(!serving.has_chats());
+    }
 
     #[test]
     fn an_adapter_is_idle_when_its_last_lease_drops_and_nobody_has_it_as_current() {

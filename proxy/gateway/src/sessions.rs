@@ -98,6 +98,11 @@ impl SessionContexts {
         }
     }
 
+    /// Returns what a chat holds until its reply has ended, so that training lets it go first.
+    pub(crate) fn chat_begins(&self) -> Arc<()> {
+        self.serving.chat_begins()
+    }
+
     /// Records the scope of memories that a request names, before its session gets any.
     pub(crate) fn note_scope(&self, who: &Identity, scope: Option<MemoryScope>) {
         if let (Some(memory), Some(scope)) = (&self.memory, scope) {

@@ -259,6 +259,7 @@ impl Learner {
     ) -> Result<Vec<T>, TrainError> {
         let asked = self.asked.as_ref().ok_or(TrainError::NoBackend)?;
         let (answer, answered) = oneshot::channel();
+        let _waiting = Arc::clone(&self.shared.waiting);
         asked.try_send(ask(answer)).map_err(|error| match error {
             TrySendError::Full(_) => TrainError::Busy,
             TrySendError::Closed(_) => TrainError::Interrupted,

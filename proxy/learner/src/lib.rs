@@ -78,7 +78,7 @@ pub use crate::{
         HeldOutRows, RateSchedule, SftEpoch, SftError, SftEvent, SftOrigin, SftPlanned, SftReport,
         SftStep, SftWanted,
     },
-    shared::{IsOff, OnSwap, Parts},
+    shared::{IsChatting, IsOff, OnSwap, Parts},
     status::{
         AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerCounts, LearnerStatus, Phase,
         StepReport, SupportCounts, WasTakenBack,

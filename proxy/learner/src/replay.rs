@@ -218,6 +218,7 @@ fn again(of: &Shared, wanted: &ReplayWanted, log: TurnLog, recorder: Recorder) -
         library: of.library.clone(),
         memory: None,
         is_off: Arc::new(|_| false),
+        is_chatting: Arc::new(|| false),
         evolver: None,
         recorder,
         folder: of.folder.clone(),

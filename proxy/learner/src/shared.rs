@@ -22,7 +22,10 @@ use metaclaw_turns::{
     DailyCounts, LogError, LogFuture, Rollout, RolloutFilter, StateKind, Step, Turn, TurnFilter,
     TurnLog, TurnSummary,
 };
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -40,12 +43,20 @@ use crate::{
 
 const LOG_PAUSE: Duration = Duration::from_millis(500);
 const MAX_WITHOUT_IDS: usize = 10_000;
+/// How long no chat must have run before a step goes on: an agent's next request follows within seconds.
+const QUIET: Duration = Duration::from_secs(20);
+/// The longest pause for chats, so that agents which talk all day do not keep a step from ending.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Told when an agent is to be served by another adapter; none is the base model.
 pub type OnSwap = Arc<dyn Fn(&AgentId, Option<&AdapterName>) + Send + Sync>;
 
 /// Whether an agent is only relayed for now (`metaclaw off`): nothing is heard, judged or trained then.
 pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
+
+/// Whether a chat is running, which training lets go first.
+pub type IsChatting = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// What a learner is made of.
 pub struct Parts {
@@ -68,6 +79,7 @@ pub struct Parts {
     pub memory: Option<MemoryStore>,
     /// The agents whose requests are only relayed for now.
     pub is_off: IsOff,
+    pub is_chatting: IsChatting,
     /// Who writes skills from what went wrong, into which library; none where nobody is to.
     pub evolver: Option<(Library, Evolver)>,
     /// Where the numbers of each step are written.
@@ -87,6 +99,8 @@ pub(crate) struct Shared {
     pub(crate) cancel: CancellationToken,
     pub(crate) training: AgentLocks,
     pub(crate) wake: Notify,
+    /// Each request to the training task holds a clone until it is answered.
+    pub(crate) waiting: Arc<()>,
     pub(crate) status: StatusCell,
     without_ids: Mutex<BTreeSet<TurnId>>,
     n_changed_verdicts: AtomicU64,
@@ -116,6 +130,7 @@ impl Shared {
             cancel,
             training: AgentLocks::default(),
             wake: Notify::new(),
+            waiting: Arc::default(),
             status: StatusCell::default(),
             without_ids: Mutex::default(),
             n_changed_verdicts: AtomicU64::new(0),
@@ -257,6 +272,27 @@ impl Shared {
         }
     }
 
+    /// Pauses a step that `mode: auto` began while its owner was away, while a chat is running and nobody waits for the
+    /// training task.
+    pub(crate) async fn let_chats_go_first(&self, agent: &AgentId) {
+        let is_waited_for = || Arc::strong_count(&self.waiting) > 1;
+        if self.config.mode_of(agent) != Mode::Auto || !(self.is_chatting)() || is_waited_for() {
+            return;
+        }
+        let phase = self.status.read().phase;
+        let agent = agent.clone();
+        self.status.phase(Phase::Paused { agent });
+        let began = Instant::now();
+        let mut last_chat = began;
+        while last_chat.elapsed() < QUIET && began.elapsed() < LONGEST_PAUSE && !is_waited_for() {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if (self.is_chatting)() {
+                last_chat = Instant::now();
+            }
+        }
+        self.status.phase(phase);
+    }
+
     /// Puts a turn aside, for good.
     pub(crate) async fn spend(&self, id: TurnId, why: impl fmt::Display) -> Result<(), LogError> {
         let why = why.to_string();
@@ -357,7 +393,64 @@ impl AgentLocks {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use metaclaw_turns::TurnsConfig;
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::parts;
+
+    /// How many seconds a step pauses, by mode, the length of the chat, and when a person asks for a step.
+    #[tokio::test(start_paused = true)]
+    async fn a_step_pauses_while_a_chat_is_running_and_goes_on_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = TurnLog::open(dir.path(), &TurnsConfig::default()).unwrap();
+        let agent = AgentId::default_agent();
+        for (mode, chat, asked, expected) in [
+            ("auto", 0, 9_000, 0),
+            ("auto", 60, 9_000, 80),
+            ("auto", 3_600, 9_000, 600),
+            ("auto", 3_600, 30, 30),
+            ("rl", 60, 9_000, 0),
+        ] {
+            let is_chatting = Arc::new(AtomicBool::new(chat > 0));
+            let seen = Arc::clone(&is_chatting);
+            let config = serde_json::from_value(json!({"mode": mode})).unwrap();
+            let parts = Parts {
+                is_chatting: Arc::new(move || seen.load(Ordering::Relaxed)),
+                ..parts(config, &log)
+            };
+            let shared = Shared::new(parts, CancellationToken::new());
+            let began = Instant::now();
+            let talk = async {
+                tokio::time::sleep(Duration::from_secs(chat)).await;
+                is_chatting.store(false, Ordering::Relaxed);
+            };
+            let pause = async {
+                shared.let_chats_go_first(&agent).await;
+                assert_eq!(shared.status.read().phase, Phase::default());
+                began.elapsed()
+            };
+            let ask = async {
+                tokio::time::sleep(Duration::from_secs(asked)).await;
+                Arc::clone(&shared.waiting)
+            };
+            let look = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                shared.status.read().phase
+            };
+            let (paused, phase, (), _asks) = tokio::join!(pause, look, talk, ask);
+            let paused = paused.as_secs();
+            assert!(
+                (expected..=expected + 1).contains(&paused),
+                "{mode} {chat}: {paused}"
+            );
+            let is_shown = matches!(phase, Phase::Paused { .. });
+            assert_eq!(is_shown, expected > 0, "{mode} {chat}: {phase:?}");
+        }
+        log.close().await;
+    }
 
     #[tokio::test]
     async fn an_agent_is_locked_once_and_others_are_free() {

@@ -120,6 +120,8 @@ pub enum Phase {
         /// Since when, in Unix milliseconds.
         since_ms: u64,
     },
+    /// A step has begun, and lets a chat go first.
+    Paused { agent: AgentId },
     /// What a step made is tested before it serves.
     Testing {
         agent: AgentId,

@@ -39,6 +39,7 @@ pub(crate) fn parts(config: LearnerConfig, log: &TurnLog) -> Parts {
         library: None,
         memory: None,
         is_off: Arc::new(|_| false),
+        is_chatting: Arc::new(|| false),
         evolver: None,
         recorder: Recorder::default(),
         folder: None,

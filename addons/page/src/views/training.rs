@@ -97,6 +97,7 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
         Phase::Teaching { agent, since_ms } => {
             format!("The teacher answers a turn of {agent}, since {}.", since(*since_ms))
         }
+        Phase::Paused { agent } => format!("A step for {agent} pauses while you chat."),
         Phase::Stepping { agent, n, since_ms } => {
             format!("Step {n} of {agent} is being made, since {}.", since(*since_ms))
         }

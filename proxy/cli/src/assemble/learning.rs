@@ -92,9 +92,10 @@ impl LearningMaker<'_> {
         let evolver = self.evolver()?;
         let schedule = schedule::start(&config.scheduler, self.site, self.log, background).await?;
         let (serving, privacy) = (Arc::clone(serving), Arc::clone(privacy));
-        let memory = lessons.memory.clone();
+        let (memory, chats) = (lessons.memory.clone(), Arc::clone(&serving));
         let parts = Parts {
             is_off: Arc::new(move |agent| privacy.switch.is_off(agent)),
+            is_chatting: Arc::new(move || chats.has_chats()),
             listener,
             external_teacher,
             memory: Some(memory).filter(|memory| memory.config().enabled),
@@ -133,6 +134,7 @@ impl LearningMaker<'_> {
             library: Some(library).filter(|_| config.wishes.enabled),
             memory: None,
             is_off: Arc::new(|_| false),
+            is_chatting: Arc::new(|| false),
             evolver: None,
             recorder: recorder(config, self.site),
             folder: Some(home.learning()),

@@ -380,6 +380,7 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
         Phase::AwaitingWindow => "a batch is ready, and waits until you are away".to_owned(),
         Phase::Teaching { agent, .. } => format!("teaching, for {agent}"),
         Phase::Stepping { agent, .. } => format!("stepping, for {agent}"),
+        Phase::Paused { agent } => format!("a step for {agent} pauses while you chat"),
         Phase::Testing { agent, .. } => format!("testing, for {agent}"),
         Phase::WaitingForTrainer { why } => format!("waits for the training server: {why}"),
         Phase::Refused { why, until_ms } => format!(

@@ -24,6 +24,7 @@ use crate::{
     config::Teacher,
     lineage::{Drift, KnownCheckpoint, Numbers, known},
     methods::{Example, Group, LogprobClient},
+    shared::Shared,
     trainer::{RunHandle, StepFailure, StepRunner, StepStage, seen},
 };
 
@@ -42,6 +43,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) runner: &'a StepRunner,
     pub(crate) run: &'a mut RunHandle,
     pub(crate) plan: &'a Plan,
+    pub(crate) shared: &'a Shared,
 }
 
 #[derive(Debug, Default)]
@@ -138,6 +140,7 @@ impl Attempt<'_> {
             let Some(group) = groups.get(call.group) else {
                 continue;
             };
+            self.shared.let_chats_go_first(&self.plan.agent).await;
             let (method, loss_fn) = (group.method, group.loss);
             let loss_fn_config = group.loss_config.clone();
             let examples = call.examples_mut(groups);

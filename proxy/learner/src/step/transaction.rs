@@ -180,6 +180,7 @@ impl<'a> TrainingStep<'a, Taken> {
             runner: &site.runner,
             run: &mut site.state.run,
             plan: &plan,
+            shared: site.shared,
         };
         match make(attempt, &site.shared.status, &phase).await {
             Ok(Trained { numbers, sha256 }) => {
@@ -348,6 +349,7 @@ impl<'a> TrainingStep<'a, Made> {
         let verdict = if serves_already(site.shared, &candidate).await? {
             GateVerdict::ServesAlready
         } else {
+            site.shared.let_chats_go_first(site.agent).await;
             let run = &mut site.state.run;
             let test = gate::CandidateTest {
                 shared: site.shared,

@@ -100,6 +100,21 @@ impl Rig {
         judge: Judge,
         external_teacher: Option<ExternalTeacher>,
     ) -> Self {
+        let change = |parts| Parts {
+            judge,
+            external_teacher,
+            library,
+            ..parts
+        };
+        Self::start_changed(dir, world, config, change).await
+    }
+
+    pub(super) async fn start_changed(
+        dir: &Path,
+        world: &World,
+        config: LearnerConfig,
+        change: impl FnOnce(Parts) -> Parts,
+    ) -> Self {
         let log = TurnLog::open(dir, &TurnsConfig::default()).unwrap();
         let (tracker, cancel, swaps) = (
             TaskTracker::new(),
@@ -109,15 +124,14 @@ impl Rig {
         let swaps_in_memory = Arc::new(Mutex::new(Vec::new()));
         let (told, were_loaded) = (Arc::clone(&swaps), Arc::clone(&swaps_in_memory));
         let trainer = world.clone();
+        let rules = Rules::compile(&config.judge.rules).unwrap();
         let parts = Parts {
-            library,
+            judge: Judge::Rules(rules),
             recorder: Recorder::new(
                 dir.join("learning"),
                 &[ReportTo::Tensorboard, ReportTo::Jsonl],
             ),
             folder: Some(dir.join("learning")),
-            judge,
-            external_teacher,
             schedule: away(),
             backend: Some(Arc::new(world.clone())),
             on_swap: Arc::new(move |_, adapter| {
@@ -130,7 +144,7 @@ impl Rig {
             }),
             ..parts(config, &log)
         };
-        let learner = Learner::start(parts, &tracker, cancel.clone())
+        let learner = Learner::start(change(parts), &tracker, cancel.clone())
             .await
             .unwrap();
         Self {

@@ -18,6 +18,7 @@
 use std::fmt::Debug;
 
 use metaclaw_chat::Score;
+use metaclaw_schedule::{Keyboard, Schedule};
 
 use super::*;
 use crate::{
@@ -478,6 +479,31 @@ async fn in_auto_a_batch_waits_until_its_owner_is_away() {
     })
     .await;
     assert_eq!(rig.n(StateKind::Trained).await, 0, "its owner chats");
+    rig.stop().await;
+}
+
+/// A person who asks for something of the training task ends the pause.
+#[tokio::test]
+async fn in_auto_a_step_pauses_between_its_calls_while_its_owner_chats() {
+    let (dir, world) = (folder(), World::default());
+    let auto = config(&json!({"mode": "auto"}));
+    let hours = json!({"idle_minutes": 0, "sleep_start": "0:00", "sleep_end": "0:00"});
+    let schedule = Schedule::local(serde_json::from_value(hours).unwrap(), None);
+    schedule.set_keyboard(Keyboard::Headless);
+    let change = |parts| Parts {
+        schedule,
+        is_chatting: Arc::new(|| true),
+        ..parts
+    };
+    let rig = Rig::start_changed(dir.path(), &world, auto, change).await;
+    rig.talk(&world, &[1, 2]).await;
+    rig.phase("it lets the chat go first", |phase| {
+        matches!(phase, Phase::Paused { .. })
+    })
+    .await;
+    assert_eq!(world.passes().len(), 0);
+    rig.learner.train_now(None).await.unwrap();
+    assert!(rig.trained(2).await);
     rig.stop().await;
 }
 
