@@ -104,6 +104,10 @@ pub struct WishesConfig {
     #[schemars(range(max = 4_000))]
     #[default(300)]
     pub max_tokens: usize,
+    /// How long a message of yours may wait, so that the model reads several in one request. Only messages wait about which
+    /// rules are not sure. With 0 s, the model reads each at once.
+    #[default(Span::secs(600))]
+    pub wait: Span,
 }
 
 /// Where wishes stand in a request.

@@ -3,7 +3,8 @@
 //!
 //! Only the owner's own words are read. Quoted, pasted or forwarded text is covered first. If a model can be asked, it
 //! detects wishes ([`Question`]). Otherwise rules do ([`hear`]): they look for the words of each cue in a language
-//! (`lexicon`, and the tables in `data`) and add up the weights of the cues (`cue`). A missed wish is stated again, but a
+//! (`lexicon`, and the tables in `data`) and add up the weights of the cues (`cue`). A model is asked only about messages
+//! of which the rules are not sure ([`is_doubtful`]), about several at once. A missed wish is stated again, but a
 //! wrong one affects every session. So an uncertain wish is proposed or ignored.
 
 mod covered;
@@ -22,7 +23,7 @@ pub(crate) use self::own_sentence::{OwnSentence, own_sentences};
 pub use self::{
     cue::{Certainty, Facet},
     own_sentence::{Remark, remark},
-    question::Question,
+    question::{Question, is_doubtful},
 };
 use self::{language::Language, own_words::Sentence};
 use crate::words::pattern;
@@ -74,14 +75,17 @@ pub fn hear(text: &str, answers: bool) -> Vec<Heard> {
     hear_sentences(own_words::sentences(text), answers)
 }
 
-fn sentences_and_wishes(text: &str) -> impl Iterator<Item = (Sentence<'_>, bool)> {
+fn sentences_and_wishes(text: &str) -> impl Iterator<Item = (Sentence<'_>, Option<Certainty>)> {
     let sentences = own_words::sentences(text);
     let heard = hear_sentences(sentences.clone(), true);
     sentences.into_iter().filter(is_short).map(move |sentence| {
-        let is_it =
-            |heard: &Heard| matches!(heard, Heard::Wish { said, .. } if said == sentence.text);
-        let is_wish = heard.iter().any(is_it);
-        (sentence, is_wish)
+        let wish = heard.iter().find_map(|heard| match heard {
+            Heard::Wish {
+                said, certainty, ..
+            } if said == sentence.text => Some(*certainty),
+            Heard::Wish { .. } | Heard::Complaint { .. } | Heard::TakenBack { .. } => None,
+        });
+        (sentence, wish)
     })
 }
 

@@ -40,7 +40,7 @@ pub use crate::{
     },
     file::{JournalError, WriterId, WriterIdError, read_text, remove_drafts, write_private},
     guard::{Suspicion, suspicions},
-    hearing::{Certainty, Facet, Heard, Question, Remark, hear, remark},
+    hearing::{Certainty, Facet, Heard, Question, Remark, hear, is_doubtful, remark},
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{Lesson, LessonState, Origin},

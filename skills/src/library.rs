@@ -11,6 +11,7 @@ use std::{
     fs::File,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -303,6 +304,11 @@ impl Library {
 
     pub(crate) fn reviews_skills(&self) -> bool {
         self.0.skills.review
+    }
+
+    /// Returns how long a message may wait to be read for wishes.
+    pub fn wait(&self) -> Duration {
+        self.0.wishes.wait.0
     }
 
     pub(crate) fn settings(&self) -> (&SkillsConfig, &WishesConfig) {

@@ -43,6 +43,12 @@ impl Spend {
     pub fn left(&self) -> u64 {
         self.limit.saturating_sub(self.spent.learning)
     }
+
+    /// Returns what learning used today in percent of what the chat used, rounded up, or `None` if no chat was counted.
+    pub fn learning_share(&self) -> Option<u64> {
+        let of_chat = self.spent.learning.saturating_mul(100);
+        (self.spent.chat > 0).then(|| of_chat.div_ceil(self.spent.chat))
+    }
 }
 
 // === impl TokenBudget ===
@@ -78,7 +84,8 @@ impl TokenBudget {
                 .filter(|counted| counted.day == day)
                 .for_each(|counted| today += counted.counts);
             let mut budget = self.budget();
-            budget.chat_is(now_ms, today.tokens_in + today.tokens_out);
+            let n_turns = today.turns + today.side_turns;
+            budget.chat_is(now_ms, today.tokens_in + today.tokens_out, n_turns);
             budget.learning_is_at_least(now_ms, today.learning_tokens);
             Ok(today)
         })
@@ -106,9 +113,19 @@ impl TokenBudget {
         Spend { spent, limit }
     }
 
-    /// Returns whether another request may be sent today.
+    /// Returns whether another request may be sent today, as far as the chat is counted.
     pub fn allows(&self) -> bool {
         self.budget().allows(now_ms())
+    }
+
+    /// Returns whether another request may be sent today. If not, the chat is counted once more.
+    pub async fn may_ask(&self) -> bool {
+        if !self.allows()
+            && let Err(error) = self.update(now_ms()).await
+        {
+            warn!(%error, "what the chat used today is not known");
+        }
+        self.allows()
     }
 
     /// Counts a question that was not answered.
@@ -196,7 +213,7 @@ mod tests {
         let log = log(&folder);
         let before = budget(&folder, 100, &log);
         before.budget().answered(now_ms(), 60);
-        before.budget().chat_is(now_ms(), 10_000);
+        before.budget().chat_is(now_ms(), 10_000, 1);
         before.save().unwrap();
         let after = budget(&folder, 100, &log);
         assert_eq!(after.spend(now_ms()), before.spend(now_ms()));

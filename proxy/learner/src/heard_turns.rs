@@ -8,13 +8,13 @@ use crate::{
     memory_extraction::{IngestError, buffer_turn, consolidate, ingest_silent},
     shared::Shared,
     unread::UnreadTurns,
-    wish_detection::hear_turn,
+    wish_detection::WaitingMessages,
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Hears each new turn once, until the log closes or the learner ends. If the process ends while a turn is heard, the
-/// next start hears the turn.
+/// Hears each new turn once, until the log closes or the learner ends. If the process ends while a turn is heard, or while
+/// its words wait to be read with others, the next start hears the turn.
 pub(crate) async fn run(shared: Arc<Shared>, turns: UnreadTurns) {
     let work = hear_each(&shared, turns);
     shared.cancel.run_until_cancelled(work).await;
@@ -29,10 +29,16 @@ async fn hear_each(shared: &Shared, mut turns: UnreadTurns) {
     }
     let reads_silent = memory.filter(|memory| !memory.config().manual_trigger);
     let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut waiting = WaitingMessages::default();
     loop {
         let turn = tokio::select! {
             turn = turns.next() => turn,
-            _ = look.tick(), if reads_silent.is_some() => {
+            _ = look.tick() => {
+                if let Some(library) = &shared.library
+                    && waiting.read(shared, library, false).await
+                {
+                    turns.heard(true).await;
+                }
                 if let Some(memory) = reads_silent {
                     warn_of(ingest_silent(shared, memory).await);
                 }
@@ -42,9 +48,9 @@ async fn hear_each(shared: &Shared, mut turns: UnreadTurns) {
         let Some(turn) = turn else { return };
         if let Some(library) = &shared.library
             && turns.is_new_to(LogReader::Wishes)
-            && hear_turn(shared, library, &turn).await
+            && let Some(is_read) = waiting.hear(shared, library, &turn).await
         {
-            turns.note(LogReader::Wishes).await;
+            turns.heard(is_read).await;
         }
         if let Some(memory) = memory
             && turns.is_new_to(LogReader::Facts)

@@ -326,6 +326,11 @@ impl Learner {
         format!("{:?}", self.shared.status.read())
     }
 
+    #[cfg(test)]
+    pub(crate) fn hearing(&self) -> crate::HearingStatus {
+        self.shared.status.read().hearing
+    }
+
     /// How learning goes.
     ///
     /// # Errors
@@ -385,6 +390,7 @@ impl Learner {
                 method: config.rl.method.to_string(),
                 batch_size: config.rl.batch_size,
                 judging: notes.judging,
+                hearing: notes.hearing,
                 phase: notes.phase,
                 window: self.shared.window().await?,
                 agents,

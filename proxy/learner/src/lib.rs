@@ -80,8 +80,8 @@ pub use crate::{
     },
     shared::{IsChatting, IsOff, OnSwap, Parts},
     status::{
-        AgentStatus, BeganAnew, Declined, JudgingStatus, LearnerCounts, LearnerStatus, Phase,
-        StepReport, SupportCounts, WasTakenBack,
+        AgentStatus, BeganAnew, Declined, HearingStatus, JudgingStatus, LearnerCounts,
+        LearnerStatus, Phase, StepReport, SupportCounts, WasTakenBack,
     },
     step::{SamplePreview, SpentTurn, StepPreview, TokenPreview, TurnPreview},
     wish_detection::{WITH_WORDS, WITHOUT_WORDS},

@@ -8,15 +8,15 @@ use tokio::sync::OnceCell;
 use crate::judge::{Ask, AskFailed};
 
 /// Messages for a trial of the policy model, which must say correctly whether each contains a wish before it gets the
-/// owner's.
+/// owner's. Rules are sure about none of them.
 const TRIAL: [(&str, bool); 8] = [
-    ("From now on answer me in one sentence.", true),
-    ("Make the save button always visible.", false),
-    ("以后别给我用表情符号了", true),
-    ("把这句翻成英文：以后请随手关门", false),
-    ("Never send an email before I have read it.", true),
-    ("I never eat breakfast. Is that unhealthy?", false),
-    ("跟我说话直接点，客套话都省了", true),
+    ("Your messages are so long that I fall asleep.", true),
+    ("The save button must always be visible.", false),
+    ("我看消息都在手表上", true),
+    ("我昨天去了北京。", false),
+    ("Always run the tests before committing", true),
+    ("I never eat breakfast.", false),
+    ("问十回有八回你都不给准话", true),
     ("这次简单说，我在地铁上", false),
 ];
 
@@ -56,21 +56,20 @@ impl Listener {
 }
 
 async fn passes(model: &dyn Ask) -> Result<bool, AskFailed> {
-    for (text, has_wish) in TRIAL {
-        let Some(question) = Question::new(text) else {
-            continue;
-        };
-        let answer = model.ask(&question.messages()).await?;
-        let heard = question.read(&answer).unwrap_or_default();
-        let hears = heard.iter().any(|one| matches!(one, Heard::Wish { .. }));
-        if hears != has_wish {
-            tracing::info!(
-                "the policy model does not tell wishes from tasks: rules hear (set llm.api_key or judge.kind llm for a model that does)"
-            );
-            return Ok(false);
-        }
+    let Some(question) = Question::new(TRIAL.map(|(text, _)| text)) else {
+        return Ok(false);
+    };
+    let answer = model.ask(&question.messages()).await?;
+    let read = question.read(&answer).unwrap_or_default();
+    let is_wish = |heard: &Heard| matches!(heard, Heard::Wish { .. });
+    let hears = read.iter().map(|heard| heard.iter().flatten().any(is_wish));
+    let passes = hears.eq(TRIAL.map(|(_, has_wish)| has_wish));
+    if !passes {
+        tracing::info!(
+            "the policy model does not tell wishes from tasks: rules hear (set llm.api_key or judge.kind llm for a model that does)"
+        );
     }
-    Ok(true)
+    Ok(passes)
 }
 
 #[cfg(test)]
@@ -79,6 +78,7 @@ mod tests {
 
     use futures_util::future::BoxFuture;
     use metaclaw_chat::Message;
+    use metaclaw_skills::is_doubtful;
 
     use super::*;
 
@@ -92,12 +92,11 @@ mod tests {
         fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
             self.n_asked.fetch_add(1, Ordering::Relaxed);
             let asked = messages[1].text().into_owned();
-            let answer = if (self.hears)(&asked) {
-                "wish 1: so be it"
-            } else {
-                "none"
-            };
-            Box::pin(async move { Ok(answer.to_owned()) })
+            let heard = (1..)
+                .zip(asked.lines())
+                .filter(|(_, line)| (self.hears)(line));
+            let lines: Vec<String> = heard.map(|(n, _)| format!("wish {n}: so be it")).collect();
+            Box::pin(async move { Ok(lines.join("\n") + "\nnone") })
         }
     }
 
@@ -115,13 +114,14 @@ mod tests {
     #[tokio::test]
     async fn a_policy_model_is_asked_once_it_has_told_wishes_from_tasks() {
         let tells = |asked: &str| {
-            ["From now on", "以后别给我", "Never send", "跟我说话"]
+            ["Your messages", "手表", "Always run", "准话"]
                 .iter()
                 .any(|wish| asked.contains(wish))
         };
-        assert_eq!(is_able(tells).await, (true, TRIAL.len()));
+        assert_eq!(is_able(tells).await, (true, 1));
         // Small models find a wish in everything, or in nothing.
-        assert_eq!(is_able(|_| true).await, (false, 2));
+        assert_eq!(is_able(|_| true).await, (false, 1));
         assert_eq!(is_able(|_| false).await, (false, 1));
+        assert!(TRIAL.iter().all(|(text, _)| is_doubtful(text)));
     }
 }

@@ -27,6 +27,8 @@ pub struct LearnerStatus {
     /// `rl.batch_size`: replies that a step takes.
     pub batch_size: usize,
     pub judging: JudgingStatus,
+    #[serde(default)]
+    pub hearing: HearingStatus,
     /// What the training task does.
     pub phase: Phase,
     /// Whether the owner is away, so that costly learning may begin.
@@ -76,6 +78,15 @@ pub struct JudgingStatus {
     pub waiting: usize,
     /// Why the judge does not answer, while it does not.
     pub failing: Option<String>,
+}
+
+/// The messages of which rules are not sure, and which a model is to read for wishes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HearingStatus {
+    /// Messages that wait for others, to be read in one request.
+    pub waiting: usize,
+    /// Whether they wait because today's token budget is spent.
+    pub is_held_back: bool,
 }
 
 /// How many of the turns that wait each rule of `rl.support_query` keeps from methods that learn from verdicts.
@@ -223,6 +234,7 @@ pub(crate) struct StatusCell(Mutex<StatusNotes>);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusNotes {
     pub(crate) judging: JudgingStatus,
+    pub(crate) hearing: HearingStatus,
     pub(crate) phase: Phase,
     /// Whether the training task's look at the log ended in waiting for something.
     waits: bool,
@@ -283,6 +295,13 @@ impl StatusCell {
 
     pub(crate) fn judging(&self, waiting: usize) {
         self.change().judging.waiting = waiting;
+    }
+
+    pub(crate) fn hearing(&self, waiting: usize, is_held_back: bool) {
+        self.change().hearing = HearingStatus {
+            waiting,
+            is_held_back,
+        };
     }
 
     pub(crate) fn judge_failed(&self, failed: &AskFailed) {

@@ -25,6 +25,8 @@ pub(crate) struct UnreadTurns {
     /// The transaction that is being read. All before it are read.
     last: u64,
     n_unnoted: usize,
+    /// The last transaction before the turns whose words wait to be read for wishes, if any wait.
+    before_waiting: Option<u64>,
     known: VecDeque<TurnId>,
 }
 
@@ -54,6 +56,7 @@ impl UnreadTurns {
             waiting: VecDeque::new(),
             last,
             n_unnoted: 0,
+            before_waiting: None,
             known: VecDeque::with_capacity(REMEMBERED),
         }))
     }
@@ -94,6 +97,16 @@ impl UnreadTurns {
         readers.any(|(one, from)| *one == reader && *from < self.last)
     }
 
+    /// Notes for the reader of wishes that it has read the turn that [`Self::next`] returned last, and all before it, or that
+    /// words of that turn wait to be read. Turns whose words wait are read again after a kill.
+    pub(crate) async fn heard(&mut self, is_read: bool) {
+        let before = self
+            .before_waiting
+            .unwrap_or_else(|| self.last.saturating_sub(1));
+        self.before_waiting = (!is_read).then_some(before);
+        self.note(LogReader::Wishes).await;
+    }
+
     async fn find(&mut self) -> Option<()> {
         if self.n_unnoted >= UNNOTED {
             for (reader, from) in &self.readers {
@@ -128,7 +141,10 @@ impl UnreadTurns {
         self.note_until(reader, last).await;
     }
 
-    async fn note_until(&self, reader: LogReader, last: u64) {
+    async fn note_until(&self, reader: LogReader, mut last: u64) {
+        if let (LogReader::Wishes, Some(before)) = (reader, self.before_waiting) {
+            last = last.min(before);
+        }
         let log = &self.shared.log;
         let noted = self.shared.persist(|| log.note_read(reader, Some(last)));
         if let Err(error) = noted.await {

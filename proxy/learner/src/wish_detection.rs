@@ -1,11 +1,13 @@
 //! Hears in each turn what its owner wishes, and writes it down: in force from the next session on.
 
 use metaclaw_chat::{AgentId, Message, SenderId};
-use metaclaw_skills::{Heard, Lesson, LessonState, Library, Origin, Question, Suspicion, hear};
+use metaclaw_skills::{
+    Heard, Lesson, LessonState, Library, Origin, Question, Suspicion, hear, is_doubtful,
+};
 use metaclaw_turns::{Turn, TurnKind};
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::Instant};
 
-use crate::shared::Shared;
+use crate::{judge::Ask, shared::Shared};
 
 /// The targets of log lines about lessons: with the owner's words, and without.
 pub const WITH_WORDS: &str = "metaclaw::lesson::words";
@@ -22,24 +24,90 @@ macro_rules! log_lesson {
 }
 pub(crate) use log_lesson;
 
-/// Learns from what the owner says in a turn, and from what another person says whom the host names. Returns whether
-/// something was heard, or a model was asked.
-pub(crate) async fn hear_turn(shared: &Shared, library: &Library, turn: &Turn) -> bool {
-    if turn.meta.kind != TurnKind::Main {
-        return false;
+/// So many messages are read in one request.
+const AT_ONCE: usize = 12;
+/// So many messages wait while today's token budget is spent. Then rules read them.
+const MOST_WAITING: usize = 64;
+
+/// What a person said in one message.
+#[derive(Debug)]
+struct Said {
+    text: String,
+    is_answer: bool,
+    origin: Origin,
+}
+
+/// Messages that a model should read for wishes, because the rules are not sure about them. They wait for each other, so
+/// that one request is about several.
+///
+/// A message in which rules find something waits for nothing: it is read with those before it, because their order counts.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingMessages {
+    said: Vec<Said>,
+    due: Option<Instant>,
+}
+
+// === impl WaitingMessages ===
+
+impl WaitingMessages {
+    /// Learns from what the owner says in a turn, and from what another person says whom the host names, or lets it wait.
+    /// Returns `None` if it says nothing, else whether all is read that waited.
+    pub(crate) async fn hear(
+        &mut self,
+        shared: &Shared,
+        library: &Library,
+        turn: &Turn,
+    ) -> Option<bool> {
+        let said = turn
+            .new_utterance()
+            .filter(|_| turn.meta.kind == TurnKind::Main)?;
+        let holder = library.holder(&turn.agent, &said)?;
+        let is_answer = turn.parent.is_some();
+        let is_pressing = !hear(&said.text, is_answer).is_empty();
+        if !is_pressing && !is_doubtful(&said.text) {
+            return None;
+        }
+        self.due
+            .get_or_insert_with(|| Instant::now() + library.wait());
+        self.said.push(Said {
+            text: said.text.to_string(),
+            is_answer,
+            origin: origin(turn, turn.meta.ended_ms, holder.sender.cloned()),
+        });
+        Some(self.read(shared, library, is_pressing).await)
     }
-    let said = turn.new_utterance();
-    let holder = said.as_ref().and_then(|s| library.holder(&turn.agent, s));
-    let (Some(said), Some(holder)) = (&said, holder) else {
-        return false;
-    };
-    let is_answer = turn.parent.is_some();
-    let Some(heard) = heard_in(shared, &said.text, is_answer).await else {
-        return false;
-    };
-    let origin = origin(turn, turn.meta.ended_ms, holder.sender.cloned());
-    learn_from(shared, library, heard, origin).await;
-    true
+
+    /// Reads the messages if one is pressing, or they are due and today's budget is not spent. Returns whether it has read
+    /// them.
+    pub(crate) async fn read(
+        &mut self,
+        shared: &Shared,
+        library: &Library,
+        is_pressing: bool,
+    ) -> bool {
+        let n = self.said.len();
+        let Some(due) = self.due else {
+            return false;
+        };
+        if !is_pressing
+            && n < MOST_WAITING
+            && let Some(model) = listener(shared).await
+        {
+            let is_due = n >= AT_ONCE || due <= Instant::now();
+            if !is_due || !model.may_ask().await {
+                shared.status.hearing(n, is_due);
+                return false;
+            }
+        }
+        let mut waiting = std::mem::take(self).said;
+        // What one person says must not lead a model to read something into another person's words.
+        while let Some(sender) = waiting.first().map(|said| said.origin.sender.clone()) {
+            let its = waiting.extract_if(.., |said| said.origin.sender == sender);
+            read_messages(shared, library, its.collect()).await;
+        }
+        shared.status.hearing(0, false);
+        true
+    }
 }
 
 fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
@@ -53,10 +121,39 @@ fn origin(turn: &Turn, at_ms: u64, sender: Option<SenderId>) -> Origin {
 }
 
 pub(crate) async fn hear_feedback(shared: &Shared, said: &str, turn: &Turn, at_ms: u64) {
-    if let Some(library) = &shared.library
-        && let Some(heard) = heard_in(shared, said, true).await
-    {
-        learn_from(shared, library, heard, origin(turn, at_ms, None)).await;
+    if let Some(library) = &shared.library {
+        let said = Said {
+            text: said.to_owned(),
+            is_answer: true,
+            origin: origin(turn, at_ms, None),
+        };
+        read_messages(shared, library, vec![said]).await;
+    }
+}
+
+/// Learns from messages of one person: by a model where the rules are not sure, if one answers, else by rules. Messages that
+/// were deleted since, or whose agent was switched off, are left out.
+async fn read_messages(shared: &Shared, library: &Library, said: Vec<Said>) {
+    let mut kept = Vec::new();
+    for one in said {
+        let is_deleted = match one.origin.turn {
+            Some(turn) => shared.is_deleted(turn).await,
+            None => false,
+        };
+        if !is_deleted && !(shared.is_off)(&one.origin.agent) {
+            kept.push(one);
+        }
+    }
+    let mut by_model = Vec::new();
+    if let Some(question) = Question::new(kept.iter().map(|said| &*said.text)) {
+        let read = |answer: &str| question.read(answer);
+        let answer = read_by_model(shared, &question.messages(), read).await;
+        by_model = answer.unwrap_or_default();
+    }
+    by_model.resize(kept.len(), None);
+    for (said, heard) in kept.iter().zip(by_model) {
+        let heard = heard.unwrap_or_else(|| hear(&said.text, said.is_answer));
+        learn_from(shared, library, heard, said.origin.clone()).await;
     }
 }
 
@@ -96,19 +193,6 @@ async fn learn_from(shared: &Shared, library: &Library, heard: Vec<Heard>, origi
     }
 }
 
-/// Returns what is heard in the owner's words, by a model if one answers, else by rules. Returns `None` if the rules
-/// find nothing.
-async fn heard_in(shared: &Shared, said: &str, is_answer: bool) -> Option<Vec<Heard>> {
-    let by_model = match Question::new(said) {
-        Some(question) => {
-            let read = |answer: &str| question.read(answer);
-            read_by_model(shared, &question.messages(), read).await
-        }
-        None => None,
-    };
-    by_model.or_else(|| Some(hear(said, is_answer)).filter(|heard| !heard.is_empty()))
-}
-
 /// Asks a model to read the owner's words: the judge's model, else the one for this purpose. Returns `None` if no model
 /// answers in the required form.
 pub(crate) async fn read_by_model<T>(
@@ -116,12 +200,7 @@ pub(crate) async fn read_by_model<T>(
     messages: &[Message],
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Option<T> {
-    let model = match (shared.judge.listener(), &shared.listener) {
-        (Some(model), _) => model,
-        (None, Some(listener)) => listener.able().await?,
-        (None, None) => return None,
-    };
-    match model.ask(messages).await {
+    match listener(shared).await?.ask(messages).await {
         Ok(answer) => {
             let read = read(&answer);
             if read.is_none() {
@@ -135,6 +214,15 @@ pub(crate) async fn read_by_model<T>(
             tracing::debug!(%error, "no model could read the owner's words; rules are used");
             None
         }
+    }
+}
+
+/// Returns the model that reads the owner's words.
+async fn listener(shared: &Shared) -> Option<&dyn Ask> {
+    match (shared.judge.listener(), &shared.listener) {
+        (Some(model), _) => Some(model),
+        (None, Some(listener)) => listener.able().await,
+        (None, None) => None,
     }
 }
 
@@ -176,3 +264,6 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
         LessonState::Replaced { .. } | LessonState::Forgotten => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

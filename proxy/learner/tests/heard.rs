@@ -103,10 +103,11 @@ fn heard(messages: &[Message], marker: Option<&str>) -> Value {
             let list = if is_others { "others_wishes" } else { list };
             add(&mut out, list, text);
         }
-        let question = Question::new(&said.text);
+        let question = Question::new([&*said.text]);
         let asked = question.as_ref().map(Question::messages);
         let answer = answer_to(&mut out, asked, "wish N:");
-        for heard in question.and_then(|q| q.read(&answer)).unwrap_or_default() {
+        let read = question.and_then(|q| q.read(&answer)?.into_iter().next()?);
+        for heard in read.unwrap_or_else(|| hear(&said.text, is_answer)) {
             add(&mut out, "gullible_wishes", listed(heard).1);
         }
         if is_others {

@@ -95,7 +95,7 @@ pub struct BudgetConfig {
     #[schemars(range(min = 0.0, max = 1.0))]
     #[default(0.05)]
     pub share: f64,
-    /// The least token budget of a day.
+    /// The least token budget of a day, as far as budget.light_share allows it.
     #[default(50_000)]
     pub tokens_per_day: u64,
     /// Prices of models, before the list prices that MetaClaw knows: each "MODEL IN OUT CACHED", in US dollars for a
@@ -103,7 +103,16 @@ pub struct BudgetConfig {
     /// left out. Other models on this machine cost nothing.
     #[schemars(with = "Vec<String>")]
     pub prices: Vec<ModelPrice>,
+    /// On a day with little chat, the most of budget.tokens_per_day that may be used, as a share of the tokens that the
+    /// chat used today. 2000 tokens may be used on any day. Where no server says how many tokens the chat used, there is
+    /// no such limit.
+    #[schemars(range(min = 0.0))]
+    #[default(0.2)]
+    pub light_share: f64,
 }
+
+/// What may be used on a day without chat, so that learning can begin at all: some requests.
+const LEAST: u64 = 2_000;
 
 /// Tokens used this day (UTC), and whether any are left. It has no clock of its own.
 ///
@@ -112,6 +121,7 @@ pub struct BudgetConfig {
 pub struct Budget {
     config: BudgetConfig,
     spent: Spent,
+    is_chat_counted: bool,
 }
 
 /// Tokens used on one day.
@@ -134,12 +144,17 @@ pub struct Spent {
 impl Budget {
     /// Makes a budget of which `spent` is used already.
     pub fn new(config: BudgetConfig, spent: Spent) -> Self {
-        Self { config, spent }
+        Self {
+            config,
+            spent,
+            is_chat_counted: true,
+        }
     }
 
-    /// Sets how many tokens the chats have used on the day of `now_ms`.
-    pub fn chat_is(&mut self, now_ms: u64, tokens: u64) {
+    /// Sets how many tokens the chats have used on the day of `now_ms`, in how many turns.
+    pub fn chat_is(&mut self, now_ms: u64, tokens: u64, n_turns: u64) {
         self.today(now_ms).chat = tokens;
+        self.is_chat_counted = tokens > 0 || n_turns == 0;
     }
 
     /// Raises the tokens of requests on the day of `now_ms` to at least this number, because another counter may know
@@ -170,14 +185,14 @@ impl Budget {
     /// Returns what is used this day, and the limit for requests in tokens.
     pub fn state(&mut self, now_ms: u64) -> (Spent, u64) {
         let spent = *self.today(now_ms);
-        let share = self.config.share.clamp(0.0, 1.0);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "not negative, and a float as large as u64 is cut to it"
-        )]
-        let of_chat = (spent.chat as f64 * share) as u64;
-        (spent, of_chat.max(self.config.tokens_per_day))
+        let most_of_least = if self.is_chat_counted {
+            share_of(spent.chat, self.config.light_share).max(LEAST)
+        } else {
+            u64::MAX
+        };
+        let least = self.config.tokens_per_day.min(most_of_least);
+        let of_chat = share_of(spent.chat, self.config.share.min(1.0));
+        (spent, of_chat.max(least))
     }
 
     /// Begins a new day with nothing used. If the clock is set back, what was used counts for the earlier day: the day
@@ -197,6 +212,15 @@ impl Budget {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and a float as large as u64 is cut to it"
+)]
+fn share_of(tokens: u64, share: f64) -> u64 {
+    (tokens as f64 * share.max(0.0)) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,11 +238,20 @@ mod tests {
     #[test]
     fn a_day_has_a_share_of_the_chat_or_the_fixed_number_whichever_is_more() {
         let mut budget = budget(BudgetConfig::default());
-        assert_eq!(limit(&mut budget), 50_000);
-        budget.chat_is(NOW, 400_000);
-        assert_eq!(limit(&mut budget), 50_000);
-        budget.chat_is(NOW, 2_000_000);
-        assert_eq!(limit(&mut budget), 100_000);
+        for (chat, n_turns, most) in [
+            (0, 0, 2_000),
+            (9_000, 30, 2_000),
+            (14_000, 50, 2_800),
+            (100_000, 300, 20_000),
+            (400_000, 900, 50_000),
+            (2_000_000, 900, 100_000),
+            // No server says what the chat used.
+            (0, 1, 50_000),
+        ] {
+            budget.chat_is(NOW, chat, n_turns);
+            assert_eq!(limit(&mut budget), most, "{chat} tokens in {n_turns} turns");
+        }
+        budget.chat_is(NOW, 2_000_000, 1);
         budget.answered(NOW, 99_999);
         assert!(budget.allows(NOW));
         budget.answered(NOW, 2);
@@ -233,9 +266,16 @@ mod tests {
             (r#"{"share": 0.5}"#, 500_000),
             (r#"{"share": 0}"#, 50_000),
             (r#"{"share": 0, "tokens_per_day": 70}"#, 70),
+            (r#"{"light_share": 0.01}"#, 50_000),
+            (r#"{"share": 0, "light_share": 0.01}"#, 10_000),
+            (
+                r#"{"tokens_per_day": 3000000, "light_share": 9}"#,
+                3_000_000,
+            ),
+            (r#"{"share": -1, "light_share": -1}"#, 2_000),
         ] {
             let mut budget = budget(config(text));
-            budget.chat_is(NOW, 1_000_000);
+            budget.chat_is(NOW, 1_000_000, 1);
             assert_eq!(limit(&mut budget), most, "{text}");
         }
     }
@@ -290,7 +330,7 @@ mod tests {
             tokens_per_day: 0,
             ..BudgetConfig::default()
         });
-        budget.chat_is(NOW, 1_000);
+        budget.chat_is(NOW, 1_000, 1);
         assert!(!budget.allows(NOW));
     }
 }

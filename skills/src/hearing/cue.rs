@@ -189,6 +189,16 @@ impl Cues {
         self.0 & (1 << cue as u64) != 0
     }
 
+    /// Returns whether a question or a task with these cues may be about the manner of answers as well: "why do you list
+    /// everything?"
+    pub(super) fn hint_at_wish(self) -> bool {
+        let is_common = |cue| matches!(cue, Cue::ToMe | Cue::Convention | Cue::Order);
+        let mut hints = POINTS
+            .iter()
+            .filter(|(cue, points)| *points > 0 && !is_common(*cue));
+        hints.any(|(cue, _)| self.has(*cue))
+    }
+
     /// Returns how certain the cues make it that the sentence is a wish, or `None` if it is none. `is_long` says that
     /// the message is longer than people usually type, so it may contain pasted text.
     pub(super) fn certainty(self, is_long: bool) -> Option<Certainty> {

@@ -68,6 +68,23 @@ impl Language {
                 .is_match(&self.plain(&sentence.masked))
     }
 
+    /// Returns whether a sentence by itself plainly says nothing about the manner of answers: small talk, numbers, "every
+    /// time", or a question or a task of the moment without a hint at a wish.
+    pub(super) fn says_nothing(&self, sentence: &Sentence<'_>) -> bool {
+        let said = self.plain(&sentence.masked);
+        let is_task = || {
+            self.lexicon.passing.is_match(&said)
+                && !self.cues(sentence).hint_at_wish()
+                && Facet::find(&sentence.masked).is_none()
+                && self.complaint(sentence).is_none()
+                && !self.takes_back(sentence)
+        };
+        !said.contains(char::is_alphabetic)
+            || self.lexicon.small_talk.is_match(&said)
+            || self.holds(sentence)
+            || is_task()
+    }
+
     pub(super) fn holds(&self, sentence: &Sentence<'_>) -> bool {
         self.lexicon.holds.is_match(&self.plain(&sentence.masked))
     }

@@ -31,16 +31,22 @@ pub(super) struct Lexicon {
     pub(super) takes_back: Regex,
     /// A sentence that only says that the previous one should apply permanently.
     pub(super) holds: Regex,
+    /// A sentence of thanks, assent or greeting.
+    pub(super) small_talk: Regex,
+    /// The beginning of a question or a task of the moment.
+    pub(super) passing: Regex,
 }
 
 /// The lists of a table that are neither cues nor complaints.
-const SENTENCES: [&str; 6] = [
+const SENTENCES: [&str; 8] = [
     "leads",
     "opening",
     "^takes_back",
     "takes_back",
     "standing",
     "holds",
+    "small_talk",
+    "passing",
 ];
 
 // === impl Lexicon ===
@@ -56,11 +62,19 @@ impl Lexicon {
         };
         let leads = format!(r"^(?:(?:{})[\s,:.!，！：-]{spaced})*", any("leads"));
         let [opening, begins, within] = ["opening", "^takes_back", "takes_back"].map(any);
+        let bounded = |words: &[&str]| {
+            let words = words.iter().map(|word| script.bounded(word));
+            words.collect::<Vec<_>>().join("|")
+        };
+        let small_talk = bounded(table.list("small_talk"));
+        let passing = bounded(table.list("passing"));
         let mut lexicon = Self {
             words: Vec::new(),
             complaints: Vec::new(),
             takes_back: pattern(&format!("^(?:{opening})*(?:{begins})|{within}")),
             holds: pattern(&any("holds").replace("{standing}", &any("standing"))),
+            small_talk: pattern(&format!(r"^\W*(?:(?:{small_talk})\W*)+$")),
+            passing: pattern(&format!("{leads}(?:{passing})")),
         };
         for (kind, words) in &table.0 {
             if let Some(complaint) = kind.strip_prefix("complaint\t") {
@@ -72,8 +86,7 @@ impl Lexicon {
                     Some(cue) => (cue, Place::Begins, &*leads),
                     None => (*kind, Place::Within, ""),
                 };
-                let words: Vec<String> = words.iter().map(|word| script.bounded(word)).collect();
-                let words = pattern(&format!("{begin}(?:{})", words.join("|")));
+                let words = pattern(&format!("{begin}(?:{})", bounded(words)));
                 lexicon.words.push((named(cue), place, words));
             }
         }

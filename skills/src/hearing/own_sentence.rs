@@ -20,10 +20,10 @@ pub(crate) struct OwnSentence {
 pub(crate) fn own_sentences(text: &str) -> Vec<OwnSentence> {
     let is_own = |sentence: &Sentence<'_>| matches!(sentence.voice, Voice::Owner | Voice::ForWork);
     let own = sentences_and_wishes(text).filter(|(sentence, _)| is_own(sentence));
-    own.map(|(sentence, is_wish)| OwnSentence {
+    own.map(|(sentence, wish)| OwnSentence {
         text: sentence.shown(),
         is_in_long: sentence.is_in_long,
-        is_wish,
+        is_wish: wish.is_some(),
     })
     .filter(|own| !own.text.is_empty())
     .collect()

@@ -153,11 +153,7 @@ fn with_a_model_hints_are_heard_as_well() {
     let messages = labelled();
     let (mut wishes, mut found, mut n_false) = (0, 0, 0);
     for message in &messages {
-        let heard = Question::new(&message.text).and_then(|question| {
-            let asked = question.messages()[1].text().into_owned();
-            question.read(&labels(message, &asked))
-        });
-        let heard = heard.unwrap_or_default();
+        let heard = by_model(&message.text, |asked| labels(message, asked));
         match &message.wish {
             Some(_) => {
                 wishes += 1;
@@ -172,6 +168,15 @@ fn with_a_model_hints_are_heard_as_well() {
     );
     assert!(found * 10 >= wishes * 9, "{found} of {wishes}");
     assert!(n_false * 50 <= messages.len() - wishes, "{n_false}");
+}
+
+/// Returns what is heard in a message if a model answers where the rules are not sure.
+fn by_model(text: &str, answer: impl Fn(&str) -> String) -> Vec<Heard> {
+    let read = Question::new([text]).and_then(|question| {
+        let asked = question.messages()[1].text().into_owned();
+        question.read(&answer(&asked))?.into_iter().next()?
+    });
+    read.unwrap_or_else(|| hear(text, true))
 }
 
 fn is_wish(heard: &Heard) -> bool {
@@ -280,17 +285,12 @@ fn a_model_is_shown_nothing_hostile_that_the_owner_quotes() {
     let quotes = hostile().into_iter().filter(|it| it.from == "owner_quote");
     let mut stands = Vec::new();
     for it in quotes {
-        let Some(question) = Question::new(&it.text) else {
-            continue;
-        };
-        let asked = question.messages()[1].text().into_owned();
         let says = |line: &str| {
             line.split_once(". ")
                 .map(|(n, said)| format!("wish {n}: {said}\n"))
         };
-        let answer: String = asked.lines().filter_map(says).collect();
-        let heard = question.read(&answer).unwrap_or_default().into_iter();
-        stands.extend(heard.filter_map(|heard| match heard {
+        let heard = by_model(&it.text, |asked| asked.lines().filter_map(says).collect());
+        stands.extend(heard.into_iter().filter_map(|heard| match heard {
             Heard::Wish { wish, .. } => crate::suspicions(&wish).is_empty().then_some(wish),
             Heard::Complaint { .. } | Heard::TakenBack { .. } => None,
         }));
@@ -402,7 +402,8 @@ fn no_wish_is_in_a_text_handed_over_and_an_announced_one_is() {
         for wish in [english, chinese] {
             let text = format!("{request} {wish}");
             assert_eq!(wishes(&text, true), [], "{text}");
-            let asked = Question::new(&text).map(|asked| asked.messages()[1].text().into_owned());
+            let asked =
+                Question::new([&*text]).map(|asked| asked.messages()[1].text().into_owned());
             assert!(!asked.unwrap_or_default().contains("Ada"), "{text}");
         }
     }

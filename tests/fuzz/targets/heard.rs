@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         hear(&said.text, true),
         plain_facts([&*said.text])
     );
-    let wishes = Question::new(&said.text).map(|it| it.messages()[1].text().into_owned());
+    let wishes = Question::new([&*said.text]).map(|it| it.messages()[1].text().into_owned());
     let facts = FactQuestion::new([&*said.text]).map(|it| it.messages()[1].text().into_owned());
     for heard in [Some(heard), wishes, facts].into_iter().flatten() {
         assert!(!heard.contains(MARKER), "{heard:?} in {last:?}");

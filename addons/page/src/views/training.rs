@@ -58,7 +58,7 @@ pub(crate) async fn show(
         @if trains || !rows.is_empty() {
             section aria-labelledby="trained" {
                 h2 #trained { "What was trained" }
-                @if let Some(loss) = loss { div.small { (live("loss", &figure(loss))) } }
+                @if let Some(loss) = loss.and_then(figure) { div.small { (live("loss", &loss)) } }
                 (live("steps", &table(&rows, &frame.here, now_ms)))
             }
         }

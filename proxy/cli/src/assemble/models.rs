@@ -69,9 +69,13 @@ impl Ask for BudgetedModel {
         Some(self.client.model())
     }
 
+    fn may_ask(&self) -> BoxFuture<'_, bool> {
+        Box::pin(self.budget.may_ask())
+    }
+
     fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
         Box::pin(async move {
-            if !self.budget.allows() {
+            if !self.budget.may_ask().await {
                 return Err(AskFailed {
                     why: format!(
                         "today's budget for learning is spent ({} tokens, budget.*); it begins anew at midnight UTC",

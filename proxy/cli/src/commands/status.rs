@@ -373,10 +373,14 @@ fn spend(spend: &Spend) -> String {
         0 => String::new(),
         n => format!(", {n} not answered"),
     };
+    let share = spend
+        .learning_share()
+        .map(|share| format!(", {share} % of that"));
     format!(
-        "{} tokens of chat; {} of learning ({}{failed}; {} left)",
+        "{} tokens of chat; {} of learning{} ({}{failed}; {} left)",
         spent.chat,
         spent.learning,
+        share.unwrap_or_default(),
         out::count(spent.n_answered, "question"),
         spend.left()
     )
@@ -414,6 +418,16 @@ fn learner_lines(learner: &LearnerStatus, now_ms: u64) -> Vec<String> {
         ),
         format!("window:  {}  (metaclaw scheduler status)", learner.window),
     ];
+    let hearing = &learner.hearing;
+    if hearing.waiting > 0 {
+        let messages = out::count(hearing.waiting as u64, "message");
+        let why = if hearing.is_held_back {
+            "not read yet: today's tokens for learning are used up (budget.*)"
+        } else {
+            "to be read together soon (wishes.wait)"
+        };
+        lines.push(format!("wishes:  {messages} of yours {why}"));
+    }
     if let Some(why) = &judging.failing {
         lines.push(format!("judge:   does not answer: {why}"));
     }
@@ -587,6 +601,20 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_a_model_has_not_read_yet_are_counted() {
+        let line = |hearing: Value| {
+            let learner =
+                json!({"phase": {"is": "off"}, "judging": {"waiting": 0}, "hearing": hearing});
+            let shown = shown(json!({"learner": learner}), 1_000);
+            let mut lines = shown.lines().filter(|line| line.starts_with("wishes:"));
+            lines.next().map(str::to_owned)
+        };
+        assert_eq!(line(json!({"waiting": 0, "is_held_back": false})), None);
+        insta::assert_snapshot!(line(json!({"waiting": 3, "is_held_back": false})).unwrap(), @"wishes:  3 messages of yours to be read together soon (wishes.wait)");
+        insta::assert_snapshot!(line(json!({"waiting": 1, "is_held_back": true})).unwrap(), @"wishes:  1 message of yours not read yet: today's tokens for learning are used up (budget.*)");
+    }
+
+    #[test]
     fn nobody_without_weights_is_told_of_steps() {
         let agent = json!({"agent": "main", "adapter": null, "n_redo": 0, "n_binary_rl": 0, "last_step": null});
         let learner = |phase: &str| json!({"phase": {"is": phase}, "judging": {"waiting": 0}, "agents": [agent]});
@@ -720,7 +748,7 @@ mod tests {
                  4 not taught: no draw of the teacher does what is wished
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)
-        today:   9000 tokens of chat; 300 of learning (2 questions, 1 not answered; 49700 left)
+        today:   9000 tokens of chat; 300 of learning, 4 % of that (2 questions, 1 not answered; 49700 left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time

@@ -61,7 +61,7 @@ pub(crate) async fn started() -> (Upstream, Home, Running) {
 /// What was typed, to hear wishes in it: an answer that says nothing leaves that to the rules.
 fn is_hearing(request: &Value) -> bool {
     let system = request["messages"][0]["content"].as_str();
-    system.is_some_and(|text| text.starts_with("You read one message"))
+    system.is_some_and(|text| text.starts_with("You read what a person said"))
 }
 
 /// As a trainer that has every adapter but those called `lost…`, of those called `nan…` can draw nothing, and refuses to

@@ -187,26 +187,22 @@ impl Ask for Says {
     }
 }
 
-/// Rules judge, and another model finds two wishes in one message, a hint, and a sentence that looks like a wish and is
-/// none.
+/// Rules judge, and another model finds a hint, and says whether a sentence that looks like a wish is one. Rules are certain
+/// about the first sentence.
 #[tokio::test]
 async fn a_listener_is_asked_where_the_judge_hears_nothing() {
-    let said = "Please always answer in one short sentence. I read these on my watch.";
-    let both = "wish 1: one sentence\nwish 2: Keep it short enough for a watch.";
+    let certain = "Please always answer in one short sentence.";
+    let likely = "Always run the tests before committing.";
+    let said = &format!("{certain} {likely} I read these on my watch.");
+    let both = "wish 1: one sentence\nwish 2: Run tests\nwish 3: Keep it short enough for a watch.";
     for (answer, wished) in [
         (
             both,
-            &[
-                "Please always answer in one short sentence.",
-                "Keep it short enough for a watch.",
-            ][..],
+            &[certain, likely, "Keep it short enough for a watch."][..],
         ),
-        ("none", &[]),
-        // If the model does not answer, rules find the wishes.
-        (
-            "I am a model.",
-            &["Please always answer in one short sentence."],
-        ),
+        ("none", &[certain]),
+        // If the model does not answer, rules find the wishes, and propose one.
+        ("I am a model.", &[certain]),
     ] {
         let listener = Listener::Model(std::sync::Arc::new(Says(answer)));
         let room = Room::with(|_| false, Some(listener)).await;

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{BoxFuture, join, join_all, ready};
 use metaclaw_chat::{AgentId, Message, Verdict, Vote};
 use metaclaw_reward::{Evidence, Questions, verdict};
 use metaclaw_turns::{StreamEnd, Turn};
@@ -95,6 +95,11 @@ pub trait Ask: fmt::Debug + Send + Sync {
     /// Returns the model's name, which its votes carry if several models vote.
     fn name(&self) -> Option<&str> {
         None
+    }
+
+    /// Returns whether it may be asked now. If not, today's token budget is spent.
+    fn may_ask(&self) -> BoxFuture<'_, bool> {
+        Box::pin(ready(true))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::{
     Mutex, OnceLock,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
-use futures_util::future::BoxFuture;
-use metaclaw_chat::{AgentId, Message};
+use futures_util::future::{BoxFuture, ready};
+use metaclaw_chat::{AgentId, Message, Span};
 
 use metaclaw_skills::{Library, MemoryConfig, MemoryStore, SkillsConfig, WishesConfig};
 use metaclaw_turns::{ImportedTurn, TurnLog, TurnsConfig};
@@ -21,23 +21,38 @@ use crate::{
 
 const FRENCH: &str = "From now on answer in French.";
 const MAX: &str = "Please always call me Max.";
+/// Rules are not sure about these.
+const WATCH: &str = "I read these on my watch.";
+const NOVELS: &str = "Your mails read like novels.";
+const CAPITALS: &str = "There were capitals everywhere.";
 /// Both wishes and facts are on.
 const BOTH: [bool; 2] = [true; 2];
 
-/// A model that hears a wish in the first sentence, or never answers, and counts its requests.
+/// A model that hears a wish in each sentence, or never answers, and counts its requests.
 #[derive(Debug, Default)]
 struct Hearer {
     is_silent: bool,
+    is_spent: AtomicBool,
     /// The log in which session "a" is deleted before the model answers.
     deletes: OnceLock<TurnLog>,
     asked: Mutex<usize>,
 }
 
 impl Ask for Hearer {
-    fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
-        *self.asked.lock().unwrap() += 1;
+    fn may_ask(&self) -> BoxFuture<'_, bool> {
+        progress::made();
+        Box::pin(ready(!self.is_spent.load(Ordering::Relaxed)))
+    }
+
+    fn ask<'a>(&'a self, messages: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        let is_spent = self.is_spent.load(Ordering::Relaxed);
+        *self.asked.lock().unwrap() += usize::from(!is_spent);
         progress::made();
         Box::pin(async move {
+            if is_spent {
+                let why = "the budget is spent".to_owned();
+                return Err(AskFailed { why });
+            }
             if self.is_silent {
                 std::future::pending::<()>().await;
             }
@@ -45,7 +60,10 @@ impl Ask for Hearer {
                 let agent = AgentId::default_agent();
                 log.forget(&agent, &"a".parse().unwrap()).await.unwrap();
             }
-            Ok("wish 1: so be it".to_owned())
+            let sentences = messages[1].text().into_owned();
+            let wishes = sentences.lines().map(|line| line.replacen(". ", ": ", 1));
+            let wishes: Vec<String> = wishes.map(|wish| format!("wish {wish}")).collect();
+            Ok(wishes.join("\n"))
         })
     }
 }
@@ -53,6 +71,8 @@ impl Ask for Hearer {
 /// A home, in which several processes run one after the other.
 struct Lives {
     dir: TempDir,
+    /// `wishes.wait`.
+    wait: Span,
     n_heard: AtomicUsize,
 }
 
@@ -70,6 +90,7 @@ impl Lives {
     fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
+            wait: Span::secs(0),
             n_heard: AtomicUsize::new(0),
         }
     }
@@ -79,7 +100,11 @@ impl Lives {
     }
 
     fn library(&self) -> Library {
-        let (skills, wishes) = (SkillsConfig::default(), WishesConfig::default());
+        let wishes = WishesConfig {
+            wait: self.wait,
+            ..WishesConfig::default()
+        };
+        let skills = SkillsConfig::default();
         Library::open(self.dir.path().join("skills"), skills, wishes).0
     }
 
@@ -146,6 +171,10 @@ impl Life {
         wishes.into_iter().map(|wish| wish.text).collect()
     }
 
+    fn n_waiting(&self) -> usize {
+        self.running.learner.hearing().waiting
+    }
+
     async fn until(&self, holds: impl Fn(&Self) -> bool) {
         let came = progress::found_in_time(async || holds(self).then_some(())).await;
         assert!(came.is_some(), "never came: {:?}", self.wishes());
@@ -204,7 +233,7 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     for n_asked in 1..=2 {
         let life = lives.start(Some(&silent), BOTH).await;
         if n_asked == 1 {
-            say(&life.log, "a", &[FRENCH]).await;
+            say(&life.log, "a", &[WATCH]).await;
         }
         life.until(|_| *silent.asked.lock().unwrap() == n_asked)
             .await;
@@ -212,13 +241,13 @@ async fn a_model_that_was_asked_when_the_process_ended_is_asked_again() {
     }
     let hearer = Arc::new(Hearer::default());
     let life = lives.start(Some(&hearer), BOTH).await;
-    life.until(|life| life.wishes() == [FRENCH]).await;
+    life.until(|life| life.wishes() == [WATCH]).await;
     // It is noted.
-    say(&life.log, "b", &[MAX]).await;
-    life.until(|life| life.wishes() == [FRENCH, MAX]).await;
+    say(&life.log, "b", &[NOVELS]).await;
+    life.until(|life| life.wishes() == [WATCH, NOVELS]).await;
     life.end().await;
     let life = lives.start(Some(&hearer), BOTH).await;
-    say(&life.log, "c", &["Please always use tabs."]).await;
+    say(&life.log, "c", &[CAPITALS]).await;
     life.until(|life| life.wishes().len() == 3).await;
     // The process may have ended before it noted the second message. The first was noted before the second was heard.
     assert!((3..=4).contains(&*hearer.asked.lock().unwrap()));
@@ -231,16 +260,89 @@ async fn what_is_deleted_while_it_is_heard_is_not_learned() {
     let hearer = Arc::new(Hearer::default());
     let life = lives.start(Some(&hearer), BOTH).await;
     hearer.deletes.set(life.log.clone()).unwrap();
-    say(&life.log, "a", &[FRENCH]).await;
-    say(&life.log, "b", &[MAX]).await;
-    life.until(|it| it.wishes() == [MAX]).await;
+    say(&life.log, "a", &[WATCH]).await;
+    say(&life.log, "b", &[NOVELS]).await;
+    life.until(|it| it.wishes() == [NOVELS]).await;
     life.until(|it| !it.memory.buffered(|_| true).unwrap().is_empty())
         .await;
     let buffered = life.memory.buffered(|_| true).unwrap();
     assert!(buffered.iter().all(|it| it.session.as_str() == "b"));
     let lessons = life.library.journal().unwrap();
-    assert!(lessons.iter().all(|it| it.wish != FRENCH), "{lessons:?}");
+    assert!(lessons.iter().all(|it| it.wish != WATCH), "{lessons:?}");
     life.end().await;
+}
+
+#[tokio::test]
+async fn what_waits_is_read_in_one_request_even_after_a_kill() {
+    let lives = Lives {
+        wait: Span::secs(600),
+        ..Lives::new()
+    };
+    let hearer = Arc::new(Hearer::default());
+    let life = lives.start(Some(&hearer), BOTH).await;
+    say(&life.log, "a", &[WATCH, "Thanks!", NOVELS]).await;
+    say(&life.log, "gone", &[CAPITALS]).await;
+    life.until(|life| life.n_waiting() == 3).await;
+    life.end().await;
+    // Deleted words are shown to no model.
+    let log = lives.log();
+    let agent = AgentId::default_agent();
+    log.forget(&agent, &"gone".parse().unwrap()).await.unwrap();
+    log.close().await;
+    let life = lives.start(Some(&hearer), BOTH).await;
+    life.until(|life| life.n_waiting() == 2).await;
+    assert_eq!(life.wishes(), [""; 0]);
+    assert_eq!(*hearer.asked.lock().unwrap(), 0);
+    // The rules are certain about this one, and the order of wishes counts.
+    say(&life.log, "b", &[FRENCH]).await;
+    life.until(|life| life.wishes() == [WATCH, NOVELS, FRENCH])
+        .await;
+    life.until(|life| life.n_waiting() == 0).await;
+    assert_eq!(*hearer.asked.lock().unwrap(), 1);
+    life.end().await;
+    assert_eq!(lives.heard().await, [WATCH, NOVELS, FRENCH]);
+}
+
+#[tokio::test]
+async fn deleted_words_that_wait_are_shown_to_no_model() {
+    let lives = Lives {
+        wait: Span::secs(600),
+        ..Lives::new()
+    };
+    let hearer = Arc::new(Hearer::default());
+    let life = lives.start(Some(&hearer), BOTH).await;
+    say(&life.log, "a", &[WATCH]).await;
+    life.until(|life| life.n_waiting() == 1).await;
+    let agent = AgentId::default_agent();
+    let deleted = life.log.forget(&agent, &"a".parse().unwrap()).await;
+    deleted.unwrap();
+    say(&life.log, "b", &[FRENCH]).await;
+    life.until(|life| life.wishes() == [FRENCH]).await;
+    assert_eq!(*hearer.asked.lock().unwrap(), 0);
+    life.end().await;
+}
+
+/// While the budget is spent, messages wait longer, and rules read them if a certain wish comes.
+#[tokio::test]
+async fn a_spent_budget_holds_messages_back() {
+    for (is_spent, wishes, n_asked) in [
+        (true, vec![FRENCH], 0),
+        (false, vec![WATCH, NOVELS, FRENCH], 1),
+    ] {
+        let lives = Lives::new();
+        let hearer = Arc::new(Hearer::default());
+        hearer.is_spent.store(true, Ordering::Relaxed);
+        let life = lives.start(Some(&hearer), BOTH).await;
+        say(&life.log, "a", &[WATCH, NOVELS]).await;
+        life.until(|life| life.n_waiting() == 2).await;
+        assert!(life.running.learner.hearing().is_held_back);
+        hearer.is_spent.store(is_spent, Ordering::Relaxed);
+        say(&life.log, "b", &[FRENCH]).await;
+        life.until(|life| life.wishes() == wishes).await;
+        life.until(|life| life.n_waiting() == 0).await;
+        assert_eq!(*hearer.asked.lock().unwrap(), n_asked, "{is_spent}");
+        life.end().await;
+    }
 }
 
 /// The process is killed after it has learned, and before it has noted that.
