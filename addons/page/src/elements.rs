@@ -165,27 +165,6 @@ pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     }
 }
 
-pub(crate) fn turn_row(turn: &TurnSummary, now_ms: u64) -> Markup {
-    let asked = turn
-        .asked
-        .as_deref()
-        .unwrap_or("(nothing that the owner typed)");
-    html! {
-        li.turn.side[turn.kind == TurnKind::Side] {
-            a href={ "/ui/turns/" (turn.id) } {
-                span.asked { (asked) }
-                span.answered { (turn.answered.as_deref().unwrap_or("no reply was kept")) }
-            }
-            p.facts {
-                (mark(turn.score))
-                " " span { (turn.agent) } " · " (ago(turn.ended_ms, now_ms))
-                @if turn.kind == TurnKind::Side { " · the client's own request" }
-                @if turn.is_hinted { " · with a remark" }
-            }
-        }
-    }
-}
-
 pub(crate) fn effect(counts: &LessonCounts) -> Markup {
     html! {
         div.effect {

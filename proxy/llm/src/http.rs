@@ -98,17 +98,17 @@ pub struct BudgetConfig {
     /// The least token budget of a day, as far as budget.light_share allows it.
     #[default(50_000)]
     pub tokens_per_day: u64,
-    /// Prices of models, before the list prices that MetaClaw knows: each "MODEL IN OUT CACHED", in US dollars for a
-    /// million tokens, as in "my-model 3 15 0.30". A * at the end of MODEL stands for any rest, and CACHED may be
-    /// left out. Other models on this machine cost nothing.
-    #[schemars(with = "Vec<String>")]
-    pub prices: Vec<ModelPrice>,
     /// On a day with little chat, the most of budget.tokens_per_day that may be used, as a share of the tokens that the
     /// chat used today. 2000 tokens may be used on any day. Where no server says how many tokens the chat used, there is
     /// no such limit.
     #[schemars(range(min = 0.0))]
     #[default(0.2)]
     pub light_share: f64,
+    /// Prices of models, before the list prices that MetaClaw knows: each "MODEL IN OUT CACHED", in US dollars for a
+    /// million tokens, as in "my-model 3 15 0.30". A * at the end of MODEL stands for any rest, and CACHED may be
+    /// left out. Other models on this machine cost nothing.
+    #[schemars(with = "Vec<String>")]
+    pub prices: Vec<ModelPrice>,
 }
 
 /// What may be used on a day without chat, so that learning can begin at all: some requests.

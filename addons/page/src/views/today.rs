@@ -7,7 +7,6 @@ use maud::{Markup, html};
 use metaclaw_chat::now_ms;
 use metaclaw_control::replies::{Lesson, LessonState, Proposal, TurnSummary};
 use metaclaw_control::{
-    figures::Share,
     operations::{
         agents::{FoundAgent, ListAgents},
         lessons::{GetJournal, ListProposals},
@@ -139,15 +138,11 @@ impl TodayView<'_> {
         let Some(status) = self.status else {
             return html! { p.notice { "MetaClaw does not say how it is. " a href="/ui/health" { "Health" } } };
         };
-        let spent = &status.spend.spent;
-        let learning = Share {
-            n: spent.learning,
-            of: spent.chat + spent.learning,
-        };
         html! {
             p { "Who answers: " (status.about.serves) ". "
-                @if let Some(percent) = learning.percent() {
-                    "Learning used " (percent) " % of today’s tokens (" (number(learning.n)) " of " (number(learning.of)) "). "
+                @if let Some(percent) = status.spend.learning_share() {
+                    @let spent = &status.spend.spent;
+                    "Today the chats used " (number(spent.chat)) " tokens, and learning " (number(spent.learning)) ", " (percent) " % of that. "
                     a href="/ui/cost" { "Cost" }
                 }
                 @if let Some(line) = status.verdicts.line() { " " (line) "." }

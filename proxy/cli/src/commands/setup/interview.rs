@@ -17,7 +17,6 @@ use crate::{
 const NOBODY: &str = "none";
 const CUSTOM: &str = "custom";
 const TRAINED: &str = "trainer.model";
-const JUDGE: &str = "judge.kind";
 const NO_MODEL: &str = "-";
 const MAX_LISTED: usize = 12;
 
@@ -212,17 +211,10 @@ impl<'a> Interview<'a> {
         }
     }
 
-    /// Asks for the model that is trained. If the settings name no judge, the model judges its own replies, because
-    /// weights learn only from judged turns.
+    /// Asks for the model that is trained.
     fn own_model(&mut self) -> anyhow::Result<()> {
         let what = "Model to train: a folder in Hugging Face form, a GGUF file, or demo";
         self.value(TRAINED, what, "demo")?;
-        let has_judge = [JUDGE, "judge.url"]
-            .iter()
-            .any(|key| self.answers.get(key).is_some());
-        if !has_judge {
-            self.answers.set(JUDGE, Some("base".to_owned()));
-        }
         let choices = TRAINED_WHEN.map(|(name, about)| PromptChoice { name, about });
         // With a model to train, the former mode is no reason to train nothing.
         let mode = self.answers.get(MODE).filter(|mode| mode == "rl");
