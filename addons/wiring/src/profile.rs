@@ -1,6 +1,7 @@
 //! The agents whose files are changed key by key. Each is a row of `data/agents.yaml`, which explains its columns.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
@@ -17,7 +18,6 @@ use crate::{
     settings::{FileSettings, Settings},
     surroundings::Surroundings,
     target::Target,
-    today::TodayRow,
 };
 
 mod quirks;
@@ -62,6 +62,24 @@ pub(crate) struct FileRow {
     pub(crate) path: Vec<String>,
     pub(crate) format: Format,
     keys: Vec<KeyRow>,
+}
+
+/// Places where the agent's settings are. The first one that says something counts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TodayRow {
+    #[serde(default)]
+    pub(crate) unless: Vec<String>,
+    #[serde(default)]
+    pub(crate) provider: Vec<String>,
+    pub(crate) address: Vec<String>,
+    #[serde(default)]
+    pub(crate) address_of: BTreeMap<String, Vec<String>>,
+    pub(crate) api: Option<Api>,
+    #[serde(default)]
+    pub(crate) model: Vec<String>,
+    #[serde(default)]
+    pub(crate) key: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,9 +1,6 @@
 //! What an agent asks while it is not pointed at the proxy, as its row in `data/agents.yaml` says.
 
-use std::collections::BTreeMap;
-
 use metaclaw_chat::{Secret, substituted};
-use serde::Deserialize;
 
 use crate::{
     format::Format,
@@ -29,23 +26,8 @@ pub struct AskedToday {
     pub sends_login: bool,
 }
 
-/// Places where the agent's settings are. The first one that says something counts.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TodayRow {
-    #[serde(default)]
-    unless: Vec<String>,
-    #[serde(default)]
-    provider: Vec<String>,
-    address: Vec<String>,
-    #[serde(default)]
-    address_of: BTreeMap<String, Vec<String>>,
-    api: Option<Api>,
-    #[serde(default)]
-    model: Vec<String>,
-    #[serde(default)]
-    key: Vec<String>,
-}
+/// The file with a user's keys, in the folder of the agent.
+const ENV: &str = "/.env";
 
 struct Lookup<'a> {
     agent: &'a AgentProfile,
@@ -68,7 +50,8 @@ impl AgentProfile {
         }
         let provider = lookup.first(&row.provider).unwrap_or_default();
         // Some write the provider before the model: provider/model.
-        lookup.provider = provider.split('/').next().unwrap_or_default().to_owned();
+        let provider = provider.split('/').next().unwrap_or_default();
+        provider.clone_into(&mut lookup.provider);
         let known = known::provider(&lookup.provider);
         let of_provider = row.address_of.get(&lookup.provider);
         let url = lookup.first(&row.address);
@@ -78,7 +61,7 @@ impl AgentProfile {
         Some(AskedToday {
             url: url.or_else(|| Some(known?.base_url.to_owned()))?,
             api: (row.api)
-                .or(known.map(|known| known.api))
+                .or_else(|| known.map(|known| known.api))
                 .unwrap_or(Api::OpenaiCompletions),
             model: lookup.first(&row.model),
             key: key.or_else(variable).map(Secret::from),
@@ -137,7 +120,7 @@ impl Lookup<'_> {
     fn values(&self, name: &str) -> Option<serde_json::Value> {
         let folder = self.agent.folder(self.surroundings);
         let Some(row) = self.agent.files.first().filter(|_| name.is_empty()) else {
-            let format = if name.ends_with(".env") {
+            let format = if name == ENV {
                 Format::Env
             } else {
                 Format::Json

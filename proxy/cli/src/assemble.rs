@@ -38,12 +38,10 @@ use self::{
 use crate::{
     agent::{AgentLink, Pointed},
     banner::{self, Banner},
-    commands::context::Context,
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
     site::{Site, random_token},
-    wires::origin,
 };
 
 mod adapters;
@@ -190,6 +188,8 @@ impl ServingProcess {
         let gateway = maker.make(&serving, services, &background).await?;
         share::start(&config.skills.share, site, &lessons.library, &background)?;
 
+        let address = listener.local_addr()?;
+        let agents = Connector::new(site, &start.config_name, address, gateway.upstreams());
         let dropped_lines = start.dropped_lines.clone();
         let rooms = Arc::new(Rooms {
             run: RunRoom {
@@ -204,21 +204,12 @@ impl ServingProcess {
             log,
             lessons,
             gateway: GatewayRoom {
-                address: listener.local_addr()?,
+                address,
                 serving,
                 privacy,
                 metrics: gateway.metrics(),
                 authenticator: gateway.authenticator(),
-                agents: Arc::new(Connector {
-                    context: Context {
-                        environment: site.environment.clone(),
-                        home: home.clone(),
-                        port: None,
-                    },
-                    file: start.config_name.clone(),
-                    origin: origin(listener.local_addr()?),
-                    upstreams: gateway.upstreams(),
-                }),
+                agents: Arc::new(agents),
             },
             learning,
             training: training.start(&background, &process),

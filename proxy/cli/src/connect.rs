@@ -2,7 +2,7 @@
 //! restores their files. Commands do it, and the page.
 
 use anyhow::{anyhow, ensure};
-use metaclaw_control::operations::agents::{AgentState, FoundAgent};
+use metaclaw_control::agents::{AgentState, FoundAgent};
 use metaclaw_wiring::{AgentProfile, AskedToday, PROFILES, WireStanding, detect, profile};
 
 use self::{

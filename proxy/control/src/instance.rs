@@ -25,13 +25,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     adapters::LostAdapters,
+    agents::AgentConnector,
     browser_logins::BrowserLogins,
     cloud_spend::Meter,
     compare::Comparer,
     costs::ModelPrices,
     forgetting::KeptLessons,
     home::{Home, HomeLock},
-    operations::agents::AgentConnector,
     policy_context::PolicyContext,
     replays::Replays,
     status::{LostAdapter, RunSummary, TrainerState, TrainerStatus},

@@ -5,6 +5,7 @@
 //! the home. Both call the same function, which works on an [`instance::Instance`].
 
 pub mod adapters;
+pub mod agents;
 pub mod browser_logins;
 pub mod caller;
 pub mod client;

@@ -23,6 +23,7 @@ use tracing::warn;
 
 use crate::{
     adapters::AdapterChoice,
+    agents::AgentChange,
     client::RefusedReply,
     compare::Compare,
     curves::CurvesWanted,
@@ -31,7 +32,7 @@ use crate::{
     lessons::{SkillChange, WishChange},
     operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
-        agents::{AgentChange, ListAgents},
+        agents::ListAgents,
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
         memory::{ListMemories, MemoryChange},
         process::{CreateLogin, GetReport, GetSchedule, GetStatus, KeyChange, StopProcess},

@@ -2,7 +2,10 @@
 
 use axum::{Form, extract::State, response::Response};
 use maud::{Markup, html};
-use metaclaw_control::operations::agents::{AgentChange, AgentState, FoundAgent, ListAgents};
+use metaclaw_control::{
+    agents::{AgentChange, AgentState, FoundAgent},
+    operations::agents::ListAgents,
+};
 use serde::Deserialize;
 
 use crate::{
@@ -62,9 +65,10 @@ fn row(agent: &FoundAgent, here: &str) -> Markup {
     let asks = agent.asks.as_deref();
     let is_wired = agent.is == AgentState::Wired;
     let button = |connect: bool| {
-        let label = match connect {
-            true => format!("Connect {}", agent.name),
-            false => "Disconnect".to_owned(),
+        let label = if connect {
+            format!("Connect {}", agent.name)
+        } else {
+            "Disconnect".to_owned()
         };
         let fields = [
             ("agent", &*agent.agent),

@@ -1,29 +1,53 @@
 //! The agents of this machine, as the page finds and connects them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use metaclaw_control::operations::agents::{AgentChange, AgentConnector, FoundAgent};
+use metaclaw_control::agents::{AgentChange, AgentConnector, FoundAgent};
 use metaclaw_gateway::Upstreams;
 
 use super::gateway;
 use crate::{
     commands::context::Context,
     connect::{self, goal::Goal},
+    site::Site,
+    wires::origin,
 };
 
 #[derive(Debug)]
 pub(super) struct Connector {
-    pub context: Context,
+    context: Context,
     /// The file of settings.
-    pub file: PathBuf,
+    file: PathBuf,
     /// The origin of the proxy.
-    pub origin: String,
-    pub upstreams: Arc<Upstreams>,
+    origin: String,
+    upstreams: Arc<Upstreams>,
 }
 
 // === impl Connector ===
 
 impl Connector {
+    pub(super) fn new(
+        site: &Site,
+        file: &Path,
+        proxy: SocketAddr,
+        upstreams: Arc<Upstreams>,
+    ) -> Self {
+        Self {
+            context: Context {
+                environment: site.environment.clone(),
+                home: site.home.clone(),
+                port: None,
+            },
+            file: file.to_owned(),
+            origin: origin(proxy),
+            upstreams,
+        }
+    }
+
     /// Reads the settings anew, because a command may have changed them.
     fn goal(&self) -> anyhow::Result<Goal> {
         Goal::of_file(&self.context, self.file.clone(), Some(self.origin.clone()))

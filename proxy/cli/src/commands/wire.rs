@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_chat::substituted;
-use metaclaw_control::operations::agents::{AgentChange, FoundAgent};
+use metaclaw_control::agents::{AgentChange, FoundAgent};
 use metaclaw_wiring::{Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
 use super::{calling::call, context::Context, start::StartArgs};
@@ -20,6 +20,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct WireArgs {
     /// The agent, for example codex.
     agent: Option<String>,
@@ -177,13 +178,12 @@ fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
 
 impl UnwireArgs {
     pub(super) fn run(self, context: &Context) -> anyhow::Result<()> {
-        let agents = match self.agent {
-            Some(name) => vec![name],
-            None => {
-                let mut all = vec![OPENCLAW_ID.to_owned()];
-                all.extend(wires(&context.home).agents()?);
-                all
-            }
+        let agents = if let Some(name) = self.agent {
+            vec![name]
+        } else {
+            let mut all = vec![OPENCLAW_ID.to_owned()];
+            all.extend(wires(&context.home).agents()?);
+            all
         };
         let mut any = false;
         for agent in agents {

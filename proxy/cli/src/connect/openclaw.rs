@@ -1,7 +1,7 @@
 //! OpenClaw: `metaclaw start` wires it as well, and its former model becomes its fallback.
 
 use anyhow::{Context as _, bail};
-use metaclaw_control::operations::agents::AgentState;
+use metaclaw_control::agents::AgentState;
 use metaclaw_wiring::{Found, Models, Outcome, Standing, detect};
 
 use super::goal::{Goal, Routed, with_hand};
