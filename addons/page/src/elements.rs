@@ -4,7 +4,7 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use maud::{Markup, Render, html};
 use metaclaw_chat::Score;
 use metaclaw_control::figures::{effect_line, grouped};
-use metaclaw_control::replies::{LessonCounts, StreamEnd, TurnKind, TurnState, TurnSummary};
+use metaclaw_control::replies::{LessonCounts, StreamEnd, TurnState};
 
 pub(crate) struct ActionForm<'a> {
     /// The address below `/ui/do/`.

@@ -19,6 +19,7 @@ use metaclaw_control::{
     home::{Home, RunFile},
     instance::{GatewayRoom, Instance, Rooms, RunRoom},
     privacy, server,
+    status::RunSummary,
     token_budget::{self, TokenBudget},
 };
 use metaclaw_gateway::{Services, max_local_connections, serve_local};
@@ -42,6 +43,7 @@ use crate::{
     logging::warn_dropped,
     signals::Signals,
     site::{Site, random_token},
+    wires::origin,
 };
 
 mod adapters;
@@ -145,7 +147,6 @@ impl ServingProcess {
         let listener =
             gateway::listen(config.gateway.proxy.address(), start.listens_on_stdin).await?;
         let listeners = ControlListeners::bind(config).await?;
-        let changed_settings = changed_settings(&start.config_name);
         let log = turn_log::open(&config.turns, home).await?;
         let (lessons, unusable) = lessons::start(config, home, &log).await?;
         let budget = TokenBudget::open(config.budget.clone(), home.spend(), log.clone());
@@ -164,7 +165,7 @@ impl ServingProcess {
         let (learning, judge) = maker.start(&serving, &privacy, &background).await?;
         let warnings = warnings(loaded, unusable, &training, &log).await;
 
-        let logins = Arc::new(BrowserLogins::open(home).context("cannot use page.key")?);
+        let run = run_room(start, about, process.clone())?;
         let token = random_token();
         let counted = MetricSources {
             learner: learning.learner.clone(),
@@ -190,17 +191,8 @@ impl ServingProcess {
 
         let address = listener.local_addr()?;
         let agents = Connector::new(site, &start.config_name, address, gateway.upstreams());
-        let dropped_lines = start.dropped_lines.clone();
         let rooms = Arc::new(Rooms {
-            run: RunRoom {
-                about,
-                since_ms: now_ms(),
-                changed_settings,
-                dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
-                logins,
-                prices: model_prices(config, policy),
-                ending: process.clone(),
-            },
+            run,
             log,
             lessons,
             gateway: GatewayRoom {
@@ -295,6 +287,24 @@ fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     tasks.spawn(token_budget::run(budget, ending.clone()));
     tasks.spawn(note_hosts(log.clone(), library, is_off, ending.clone()));
     tasks.spawn(turn_log::retain(log, turns, ending.clone()));
+}
+
+fn run_room(
+    start: &Start,
+    about: RunSummary,
+    ending: CancellationToken,
+) -> anyhow::Result<RunRoom> {
+    let logins = BrowserLogins::open(&start.site.home).context("cannot use page.key")?;
+    let dropped_lines = start.dropped_lines.clone();
+    Ok(RunRoom {
+        about,
+        since_ms: now_ms(),
+        changed_settings: changed_settings(&start.config_name),
+        dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
+        logins: Arc::new(logins),
+        prices: model_prices(&start.loaded.config, &start.policy),
+        ending,
+    })
 }
 
 fn publish(

@@ -7,8 +7,9 @@ use maud::{Markup, html};
 use metaclaw_chat::now_ms;
 use metaclaw_control::replies::{Lesson, LessonState, Proposal, TurnSummary};
 use metaclaw_control::{
+    agents::FoundAgent,
     operations::{
-        agents::{FoundAgent, ListAgents},
+        agents::ListAgents,
         lessons::{GetJournal, ListProposals},
         process::GetStatus,
         turns::TurnsQuery,

@@ -101,9 +101,9 @@ impl Rig {
         external_teacher: Option<ExternalTeacher>,
     ) -> Self {
         let change = |parts| Parts {
-            library,
             judge,
             external_teacher,
+            library,
             ..parts
         };
         Self::start_changed(dir, world, config, change).await
