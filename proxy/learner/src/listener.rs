@@ -16,7 +16,7 @@ const TRIAL: [(&str, bool); 8] = [
     ("我昨天去了北京。", false),
     ("Always run the tests before committing", true),
     ("I never eat breakfast.", false),
-    ("问十回有八回你都不给准话", true),
+    ("我眼睛不好，字多了看不清", true),
     ("这次简单说，我在地铁上", false),
 ];
 
@@ -114,10 +114,11 @@ mod tests {
     #[tokio::test]
     async fn a_policy_model_is_asked_once_it_has_told_wishes_from_tasks() {
         let tells = |asked: &str| {
-            ["Your messages", "手表", "Always run", "准话"]
+            ["Your messages", "手表", "Always run", "字多了"]
                 .iter()
                 .any(|wish| asked.contains(wish))
         };
+
         assert_eq!(is_able(tells).await, (true, 1));
         // Small models find a wish in everything, or in nothing.
         assert_eq!(is_able(|_| true).await, (false, 1));

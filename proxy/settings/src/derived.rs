@@ -80,8 +80,7 @@ pub(super) fn refuse_unknown_providers(layers: &mut [Layer]) {
             format!("{section}.provider"),
             format!("{section}.{address}"),
         );
-        let is_known = |name: &str| known.contains(&name) || section != "llm" && name == AZURE;
-        let unknown = text(layers, &key).filter(|name| !is_known(name));
+        let unknown = text(layers, &key).filter(|name| !known.contains(name));
         let Some(given) = unknown.map(str::to_owned) else {
             continue;
         };

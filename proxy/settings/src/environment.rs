@@ -152,7 +152,7 @@ mod tests {
             ("PPO_CLIP_RATIO VALUE_CLIP", "rl.clip_high"),
             ("MAX_STEPS", "rl.max_steps"),
             ("OPENCLAW_API_KEY", "proxy.api_key"),
-            ("OPENCLAW_DEBUG ROLLOUT_LOG_LEVEL", "RUST_LOG=debug"),
+            ("OPENCLAW_DEBUG ROLLOUT_LOG_LEVEL", "log.level: debug"),
             (
                 "TASK_TYPE TOOLS_CONFIG WORKER_URLS SWE_MAX_CONCURRENT GUI_MAX_STEPS",
                 "metaclaw rollout run",

@@ -14,7 +14,10 @@ use serde_saphyr::{Location, Spanned};
 ///
 /// In words, with line and column, when the text is not YAML or names a key twice.
 pub(crate) fn parse(text: &str, is_text: &dyn Fn(&str) -> bool) -> Result<Value, String> {
-    let read: Option<Spanned<YamlNode>> = serde_saphyr::from_str(text).map_err(|error| {
+    // The reader allows 96 lines of comments between two keys. Without events for comments it has no such limit.
+    let options = serde_saphyr::options! { emit_comments: false };
+    let read = serde_saphyr::from_str_with_options(text, options);
+    let read: Option<Spanned<YamlNode>> = read.map_err(|error: serde_saphyr::Error| {
         // The first line says what and where; the excerpt after it would show secrets.
         let message = error.to_string();
         let first = message.lines().next().unwrap_or_default();

@@ -14,6 +14,16 @@ pub(super) struct TextColumn<'t> {
     pub(super) text: &'t str,
 }
 
+/// Returns a text on one line of at most `width` characters.
+pub(super) fn short(text: &str, width: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= width {
+        return line;
+    }
+    let cut: String = line.chars().take(width - 1).collect();
+    format!("{cut}…")
+}
+
 pub(super) fn side_by_side(columns: &[TextColumn<'_>], width: usize) -> String {
     let n_columns = columns.len().max(1);
     let each = width.saturating_sub((n_columns - 1) * GAP.len()) / n_columns;
@@ -90,5 +100,11 @@ mod tests {
         雨是从云里落下来的水，落到地面上又流进江
         河湖海里去。
         ");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(short("one  two\nthree", 20), "one two three");
+        assert_eq!(short("日本語のテキスト", 4), "日本語…");
     }
 }

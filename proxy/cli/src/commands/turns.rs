@@ -22,6 +22,7 @@ use self::{
 };
 use super::{
     calling::{call, caller},
+    columns::short,
     context::Context,
 };
 use crate::out;
@@ -178,15 +179,6 @@ fn row(turn: &TurnSummary) -> Vec<String> {
     ]
 }
 
-pub(super) fn short(text: &str, width: usize) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= width {
-        return line;
-    }
-    let cut: String = line.chars().take(width - 1).collect();
-    format!("{cut}…")
-}
-
 pub(super) fn shown(turn: &Turn, full: bool) -> String {
     show::text(turn, full)
 }
@@ -254,15 +246,4 @@ async fn stream_export(
     let exported = caller.stream(Export, note, each).await;
     caller.close().await;
     exported
-}
-
-#[cfg(test)]
-mod tests {
-    use super::short;
-
-    #[test]
-    fn long_texts_are_cut_between_characters() {
-        assert_eq!(short("one  two\nthree", 20), "one two three");
-        assert_eq!(short("日本語のテキスト", 4), "日本語…");
-    }
 }

@@ -185,7 +185,7 @@ async fn each_choice_asks_only_what_it_needs() {
                 KEY,
             ][..],
         ),
-        ("", &own_model[..], &["model: demo", "kind: base"][..]),
+        ("", &own_model[..], &["model: demo", "mode: auto"][..]),
         ("", &no_model[..], &["provider: openai", KEY][..]),
         (
             "mode: skills_only\njudge: {kind: rules}\n",

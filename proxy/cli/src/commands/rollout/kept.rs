@@ -9,11 +9,7 @@ use metaclaw_control::operations::rollouts::{
 use metaclaw_turns::{Rollout, RolloutState, TurnKind};
 
 use crate::{
-    commands::{
-        calling::call,
-        context::Context,
-        turns::{self, short},
-    },
+    commands::{calling::call, columns::short, context::Context, turns},
     out,
 };
 

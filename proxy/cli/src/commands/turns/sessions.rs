@@ -7,8 +7,10 @@ use metaclaw_control::operations::turns::TurnsQuery;
 use metaclaw_turns::{MAX_LIST, TurnKind, TurnSummary};
 use serde::Serialize;
 
-use super::{super::calling::call, short};
-use crate::{commands::context::Context, out};
+use crate::{
+    commands::{calling::call, columns::short, context::Context},
+    out,
+};
 
 #[derive(Debug, Serialize)]
 struct SessionRow<'a> {
