@@ -96,7 +96,7 @@ impl PageWorld {
         let link = self.login_link().await;
         assert_eq!(self.browser.goto(&link).await, 200);
         self.browser.wait_at("/ui").await;
-        self.browser.wait_for("Why did it say that?").await;
+        self.browser.wait_for("Last conversations").await;
     }
 
     /// Opens a view of the page.

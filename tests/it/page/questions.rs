@@ -9,7 +9,6 @@ async fn why_did_it_say_that_takes_three_clicks() {
         return;
     };
     world.browser.follow("Conversations").await;
-    world.browser.follow("Single replies, newest first").await;
     world
         .browser
         .follow("Is the certificate of the shop still valid?")

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
-use metaclaw_control::replies::{Lesson, LessonState, Proposal, TurnSummary};
+use metaclaw_control::replies::{ConversationSummary, Lesson, LessonState, Proposal};
 use metaclaw_control::{
     agents::FoundAgent,
     operations::{
         agents::ListAgents,
         lessons::{GetJournal, ListProposals},
         process::GetStatus,
-        turns::TurnsQuery,
+        turns::ConversationFilter,
     },
     privacy::off_text,
     status::ProcessStatus,
@@ -30,14 +30,12 @@ use crate::{
 };
 
 const SHOWN: usize = 6;
-/// Turns in which the last conversations are looked for.
-const LOOKED_AT: usize = 60;
 
 struct TodayView<'a> {
     status: Option<&'a ProcessStatus>,
     lessons: &'a [Lesson],
     proposals: &'a [Proposal],
-    turns: &'a [TurnSummary],
+    talks: &'a [ConversationSummary],
     /// The agents of this machine, if they could be looked for.
     agents: Option<&'a [FoundAgent]>,
     here: &'a str,
@@ -48,15 +46,15 @@ pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
 ) -> Result<Markup, PageFailure> {
-    let turns = TurnsQuery {
-        limit: LOOKED_AT,
-        ..TurnsQuery::default()
+    let last = ConversationFilter {
+        limit: SHOWN,
+        ..ConversationFilter::default()
     };
     let (lessons, proposals) = (
         state.ask(GetJournal).await?,
         state.ask(ListProposals).await?,
     );
-    let turns = state.ask(turns).await?;
+    let talks = state.ask(last).await?.conversations;
     // Everything else can be shown without it.
     let status = state.ask(GetStatus).await.ok();
     let agents = state.ask(ListAgents).await.ok();
@@ -65,11 +63,11 @@ pub(crate) async fn show(
         status: status.as_ref(),
         lessons: &lessons,
         proposals: &proposals,
-        turns: &turns,
+        talks: &talks,
         here: &frame.here,
         now_ms: now_ms(),
     };
-    let is_new = turns.is_empty() && lessons.is_empty();
+    let is_new = talks.is_empty() && lessons.is_empty();
     let body = html! {
         h1 { @if is_new { "Connect your agent" } @else { "Today" } }
         (live("standing", &view.standing()))
@@ -140,13 +138,17 @@ impl TodayView<'_> {
             return html! { p.notice { "MetaClaw does not say how it is. " a href="/ui/health" { "Health" } } };
         };
         html! {
-            p { "Who answers: " (status.about.serves) ". "
+            dl.facts {
+                div { dt { "Who answers" } dd { (status.about.serves) } }
                 @if let Some(percent) = status.spend.learning_share() {
                     @let spent = &status.spend.spent;
-                    "Today the chats used " (number(spent.chat)) " tokens, and learning " (number(spent.learning)) ", " (percent) " % of that. "
-                    a href="/ui/cost" { "Cost" }
+                    div { dt { a href="/ui/cost" { "Tokens today" } } dd {
+                        "the chats used " (number(spent.chat)) ", and learning " (number(spent.learning)) ", " (percent) " % of that"
+                    } }
                 }
-                @if let Some(line) = status.verdicts.line() { " " (line) "." }
+                @if let Some(line) = status.verdicts.line() {
+                    div { dt { a href="/ui/curves" { "Replies today" } } dd { (line) } }
+                }
             }
             @if let Some(told) = off_text(&status.off) {
                 div.notice {
@@ -162,24 +164,18 @@ impl TodayView<'_> {
 
     /// The last conversations, each by its newest turn.
     fn talks(&self) -> Markup {
-        let mut newest: Vec<&TurnSummary> = Vec::new();
-        for turn in self.turns {
-            let is_same = |it: &&TurnSummary| it.agent == turn.agent && it.session == turn.session;
-            if !newest.iter().any(is_same) {
-                newest.push(turn);
-            }
-        }
-        if newest.is_empty() {
+        if self.talks.is_empty() {
             let next = html! { "If nothing comes although you talked to your agent, " a href="/ui/health" { "Health" } " says why." };
             return empty("No conversation was kept yet.", &next);
         }
         html! {
-            ol.turns { @for turn in newest.iter().take(SHOWN) {
+            ol.turns { @for talk in self.talks {
+                @let last = &talk.last;
                 li.turn {
-                    a href=(address(&turn.agent, &turn.session)) {
-                        span.asked { (turn.asked.as_deref().unwrap_or("(nothing that the owner typed)")) }
+                    a href=(address(&last.agent, &last.session)) {
+                        span.asked { (talk.asked.as_deref().unwrap_or("(nothing that the owner typed)")) }
                     }
-                    p.facts { (turn.agent) " · " (turn.model) " · " (ago(turn.ended_ms, self.now_ms)) }
+                    p.facts { (last.agent) " · " (last.model) " · " (ago(last.ended_ms, self.now_ms)) }
                 }
             } }
             p { a href="/ui/sessions" { "All conversations" } }
