@@ -180,8 +180,8 @@ fn row(talk: &ConversationSummary, now_ms: u64) -> Markup {
             }
             td.number { (talk.n_turns) span.unit { @if talk.n_turns == 1 { " turn" } @else { " turns" } } }
             td.verdicts {
-                @if talk.n_good > 0 { span.mark.good { (talk.n_good) " good" } " " }
-                @if talk.n_bad > 0 { span.mark.bad { (talk.n_bad) " bad" } }
+                @if talk.n_good > 0 { span.mark.good title={ (talk.n_good) " good" } { "+" (talk.n_good) } " " }
+                @if talk.n_bad > 0 { span.mark.bad title={ (talk.n_bad) " bad" } { "−" (talk.n_bad) } }
             }
             td.model { (last.model) }
             td.number title={ (number(talk.prompt_tokens)) " in, " (number(talk.completion_tokens)) " out" } {
