@@ -67,7 +67,7 @@ async fn status_report_and_page_show_the_same_numbers() {
     let report = home.ask(&["report"]).await;
     let today = page(&home, "/ui").await;
     has(&report, [format!("{line}; 1 with a hint")]);
-    has(&today, [format!("{line}.")]);
+    has(&today, [line]);
     for (place, shown) in [("status", &status), ("report", &report), ("page", &today)] {
         assert!(
             !shown.contains("% good") && !shown.contains("good ("),
