@@ -53,13 +53,16 @@ pub struct ConversationPage {
     pub older: Option<TurnId>,
 }
 
-/// One conversation. All but the tokens is of turns in which the client did not ask for itself.
+/// One conversation. Its tokens are those of all its turns; everything else but `n_side` is of turns in which the client
+/// did not ask for itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversationSummary {
     pub last: TurnSummary,
     /// The beginning of what the owner said first.
     pub asked: Option<String>,
     pub n_turns: usize,
+    /// Turns in which the client asked for itself.
+    pub n_side: usize,
     pub n_good: usize,
     pub n_bad: usize,
     /// The tokens of the prompts of all its turns.
@@ -184,6 +187,7 @@ fn summary(filter: &ConversationFilter, turns: &[ListedTurn]) -> Option<Conversa
         last: own().next()?.clone(),
         asked: own().rev().find_map(|line| line.asked.clone()),
         n_turns: own().count(),
+        n_side: lines().filter(|line| line.kind == TurnKind::Side).count(),
         n_good: n_judged(Score::Good),
         n_bad: n_judged(Score::Bad),
         prompt_tokens: usages().map(|usage| usage.prompt_tokens).sum(),

@@ -63,7 +63,7 @@ enum TurnsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// List the newest sessions: their turns by kind, and how many were judged good and bad.
+    /// List the newest sessions in which you spoke: their turns, the client's own requests, and good and bad verdicts.
     Sessions {
         /// Only sessions of this agent.
         #[arg(long)]

@@ -84,15 +84,18 @@ async fn sessions_are_listed_one_a_row() {
     let all = home.json(&["turns", "sessions", "--json"]).await;
     let row = |session: &str| {
         let rows = all.as_array().unwrap();
-        let row = rows.iter().find(|row| row["session"] == session).unwrap();
-        let counts = ["turns", "main", "side", "good", "bad"].map(|name| row[name].clone());
+        let row = rows
+            .iter()
+            .find(|row| row["last"]["session"] == session)
+            .unwrap();
+        let counts = ["n_turns", "n_side", "n_good", "n_bad"].map(|name| row[name].clone());
         (
             counts.map(|count| count.as_u64().unwrap()),
             row["asked"].clone(),
         )
     };
-    assert_eq!(row("b"), ([2, 2, 0, 0, 0], "One question".into()));
-    assert_eq!(row("w").0, [1, 1, 0, 0, 1]);
+    assert_eq!(row("b"), ([2, 0, 0, 0], "One question".into()));
+    assert_eq!(row("w").0, [1, 0, 0, 1]);
     let newest = home
         .ask(&["turns", "sessions", "-n", "2", "--agent", "_default"])
         .await;
