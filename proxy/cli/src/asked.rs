@@ -70,7 +70,7 @@ impl Judging {
     }
 }
 
-/// Whether weights are to learn, and nobody is named who could judge. The Python original's configurations name nobody.
+/// Returns whether weights are trained although the settings name no judge, as in the Python original's configurations.
 fn needs_verdicts(config: &Config, policy: &Policy) -> bool {
     let learner = &config.learner;
     learner.learns()

@@ -430,7 +430,7 @@ mod tests {
         json!({"came_to": "trained", "adapter": name(n), "checkpoint": name(n)})
     }
 
-    /// Each row has the step's number, what is said of it, and whether it has a button.
+    /// Each expected row is a step's number, a text in its row, and whether the row has a button.
     #[test]
     fn each_step_says_what_it_learned_and_whether_it_serves() {
         let declined = json!({"came_to": "declined", "adapter": name(3), "checkpoint": name(3), "gate": {},

@@ -125,7 +125,7 @@ async fn where_another_model_would_answer_the_owner_is_asked() {
         assert!(is_done && seen.contains(&question), "{seen}");
         assert_eq!(is_kept(), keeps, "{seen}");
     }
-    // Nobody is there to be asked.
+    // Without a terminal nothing is asked.
     let told = home.ask(&wire).await;
     has(
         &told,

@@ -71,7 +71,7 @@ pub(super) fn prepare(
     if !agreed(context, args, &found, &target, is_first)? {
         return Ok(());
     }
-    // Whoever wrote another upstream there meant it.
+    // An upstream that the owner wrote into the settings is not replaced.
     let is_ours = wiring.record()?.is_some() && loaded.config.llm.api_base.is_some();
     if is_first || is_ours && context.home.config().exists() {
         Goal::load(context)?.adopt(&found)?;

@@ -714,7 +714,8 @@ async fn what_is_older_than_rl_max_age_is_left_out() {
     let (dir, world) = (folder(), World::default());
     let none = json!({"rl": {"max_age": "0 s"}});
     let rig = Rig::start(dir.path(), &world, config(&none)).await;
-    // No age is certain before the clock was read, and what is said after that reading is not old by it.
+    // A turn has an age only once the log has noted the clock, and only if the turn is older than that note. The note is
+    // in a minute, so the turns below are older.
     let in_a_minute = now_ms() + 60_000;
     let noted = rig.log.note_clock(Duration::ZERO, in_a_minute).await;
     noted.unwrap().unwrap();
