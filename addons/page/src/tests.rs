@@ -243,7 +243,9 @@ async fn a_wish_is_written_down_changed_and_taken_back() {
     let empty = page
         .sent("wish", "what=add&agent=main&wish=+&back=/ui")
         .await;
-    assert_eq!(empty.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(empty.status(), StatusCode::CONFLICT);
+    let unknown = page.sent("wish", "what=sing&agent=main&back=/ui").await;
+    assert_eq!(unknown.status(), StatusCode::BAD_REQUEST);
     let none = page.sent("wish", "what=undo&n=99&back=/ui").await;
     assert_eq!(none.status(), StatusCode::CONFLICT);
 }

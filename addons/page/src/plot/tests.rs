@@ -148,7 +148,7 @@ fn a_declined_adapter_is_hollow_named_and_off_the_line() {
 }
 
 #[test]
-fn one_point_stands_in_the_middle_and_is_read_aloud() {
+fn one_point_stands_in_the_middle_and_its_numbers_are_read_aloud() {
     let points = vec![CurvePoint {
         interval: Some(ValueInterval {
             low: 0.25,
@@ -164,8 +164,9 @@ fn one_point_stands_in_the_middle_and_is_read_aloud() {
     ));
     assert_is_sound(&html);
     assert!(html.contains("points=\"192.0,85.0\""), "{html}");
-    assert!(html.contains("main: 50 % at 2024-10-04."), "{html}");
-    assert!(html.contains("<td>25 % to 75 %</td><td>4</td>"), "{html}");
+    assert!(html.contains("aria-details=\"numbers-"), "{html}");
+    let row = "<td>2024-10-04</td><td>50 %</td><td>25 % to 75 %</td><td>4</td>";
+    assert!(html.contains(row), "{html}");
     assert!(!html.contains("legend"), "one line needs none");
 }
 

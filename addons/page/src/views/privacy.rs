@@ -28,24 +28,11 @@ use crate::{
 const DAYS: u32 = 14;
 const LISTED: usize = 30;
 
-struct Reach {
-    hours: &'static str,
-    words: &'static str,
-}
-
-const REACHES: [Reach; 3] = [
-    Reach {
-        hours: "1",
-        words: "the last hour",
-    },
-    Reach {
-        hours: "24",
-        words: "the last day",
-    },
-    Reach {
-        hours: "168",
-        words: "the last week",
-    },
+/// How far back is forgotten: hours, and in words.
+const REACHES: [(&str, &str); 3] = [
+    ("1", "the last hour"),
+    ("24", "the last day"),
+    ("168", "the last week"),
 ];
 
 pub(crate) async fn show(
@@ -197,12 +184,12 @@ fn forget(here: &str) -> Markup {
             h2 #forget-title { "Forget" }
             p { "What was said is deleted from the disk, with the lessons that were learned from it. A single conversation is forgotten on "
                 a href="/ui/sessions" { "its own page" } "." }
-            @for reach in &REACHES {
+            @for (hours, words) in REACHES {
                 (confirmed(
-                    &format!("forget-{}", reach.hours), &format!("Forget {} …", reach.words),
+                    &format!("forget-{hours}"), &format!("Forget {words} …"),
                     "Every conversation in which something was said in that time is deleted whole. This cannot be undone. Weights that were trained on it stay.",
                     &ActionForm {
-                        action: "forget", fields: &[("hours", reach.hours)], label: "Forget for good", about: reach.words,
+                        action: "forget", fields: &[("hours", hours)], label: "Forget for good", about: words,
                         back: here, kind: ButtonKind::Final,
                     },
                 ))
