@@ -55,7 +55,7 @@ mod wish_detection;
 pub use crate::{
     advantages::AdvantageFunction,
     config::{
-        AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
+        AgentConfig, GateConfig, GatePart, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
         RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
     },
     error::{NoTokenIds, TrainError},
