@@ -269,7 +269,7 @@ impl<'a> TrainingRow<'a> {
                 ([], Some(_)) => { "From verdicts alone, without words" }
                 ([], None) => {
                     @if let Some(data) = made.and_then(|it| it.data.as_ref()) { "The data set " (data.file) }
-                    @else if let Some(name) = made.and_then(|it| it.replay.as_ref()?.name.as_ref()) { "The replay " (name) }
+                    @else if let Some(replay) = made.and_then(|it| it.replay.as_ref()) { "The replay " (replay.name) }
                     @else { "Not known" }
                 }
             }
