@@ -136,25 +136,12 @@ fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
                 div { dt { "Mode" } dd { (about.mode) } }
                 div { dt { "Base URL" } dd { code { (base) "/v1" } " for clients of OpenAI’s API, " code { (base) } " for Anthropic’s" } }
                 div { dt { "Running for" } dd { (distance(now_ms.saturating_sub(status.since_ms))) ", version " (status.version) ", process " (status.pid) } }
-                @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer_state(trainer)) } } }
+                @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer) } } }
                 div { dt { "Requests" } dd { (number(status.counts.requests)) " came in, " (number(status.counts.refused)) " were refused, "
                     (number(status.counts.active_streams)) " run now" } }
                 @if let Some(unread) = status.unread() { div { dt { "Not read" } dd { (unread) } } }
             }
         }
-    }
-}
-
-fn trainer_state(trainer: &TrainerStatus) -> String {
-    match trainer {
-        TrainerStatus::Starting => "starts".to_owned(),
-        TrainerStatus::Ready { address, .. } => format!("ready at {address}"),
-        TrainerStatus::Silent { address, .. } => format!("runs at {address}, and does not answer"),
-        TrainerStatus::Down { .. } => "is started again".to_owned(),
-        TrainerStatus::Ended => "has ended".to_owned(),
-        TrainerStatus::Answers { url, model } => format!("{url} answers, and has {model}"),
-        TrainerStatus::WithoutModel { url, .. } => format!("{url} has no model"),
-        TrainerStatus::Away { url, .. } => format!("{url} cannot be used"),
     }
 }
 

@@ -12,7 +12,7 @@ use metaclaw_control::{
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
-    status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
+    status::{LogStatus, LostAdapter, ProcessStatus},
     token_budget::Spend,
     waiting::WaitingReviews,
 };
@@ -175,7 +175,8 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
         ));
     }
     lines.extend(private(status));
-    lines.extend(status.trainer.as_ref().map(trainer));
+    let trainer = status.trainer.as_ref();
+    lines.extend(trainer.map(|one| format!("trainer: {one}")));
     let format = status.number_format.as_ref();
     lines.extend(format.map(|one| format!("format:  the trainer computes in {one}")));
     lines.extend(status.inference.as_ref().map(inference));
@@ -236,22 +237,6 @@ fn private(status: &ProcessStatus) -> Vec<String> {
         ));
     }
     lines
-}
-
-fn trainer(trainer: &TrainerStatus) -> String {
-    let how = match trainer {
-        TrainerStatus::Starting => "starting".to_owned(),
-        TrainerStatus::Ready { address, pid } => format!("ready at {address} (PID={pid})"),
-        TrainerStatus::Silent { address, pid } => {
-            format!("runs at {address} (PID={pid}), but does not answer")
-        }
-        TrainerStatus::Down { reason } => format!("down ({reason}); it is started again"),
-        TrainerStatus::Ended => "ended".to_owned(),
-        TrainerStatus::Answers { url, model } => format!("{url} answers, and has {model}"),
-        TrainerStatus::WithoutModel { url, why } => format!("{url} has no model: {why}"),
-        TrainerStatus::Away { url, why } => format!("{url} cannot be used: {why}"),
-    };
-    format!("trainer: {how}")
 }
 
 fn inference(inference: &Inference) -> String {
