@@ -45,7 +45,6 @@ pub struct Verdicts {
     /// Verdicts with a hint of what would have been better. Only turns that still exist are counted.
     pub hinted: u64,
     /// Turns whose reply the owner's next words could judge.
-    #[serde(default)]
     pub followed: u64,
 }
 
