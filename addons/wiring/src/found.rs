@@ -79,6 +79,16 @@ pub enum DetectError {
     NoAddress { path: PathBuf, provider: String },
 }
 
+// === impl Found ===
+
+impl Found {
+    /// Returns what OpenClaw asks and where that stands, in words that change when any of it does.
+    pub fn asks(&self) -> String {
+        let (file, base_url) = (self.file.display(), &self.base_url);
+        format!("{}/{} at {base_url} ({file})", self.provider, self.model)
+    }
+}
+
 // === impl Api ===
 
 impl Api {

@@ -10,7 +10,6 @@ use crate::{
     surroundings::Surroundings,
 };
 
-pub(crate) mod change;
 pub(crate) mod entry;
 mod include;
 pub(crate) mod known;
@@ -35,7 +34,8 @@ pub fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError>
     found(file, &config, surroundings).map(Some)
 }
 
-fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
+/// Returns OpenClaw's configuration file, if there is one.
+pub(crate) fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
     if let Some(named) = surroundings.get("OPENCLAW_CONFIG_PATH") {
         return Some(surroundings.path(named)).filter(|path| path.exists());
     }

@@ -7,7 +7,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{files, format::Format, keys::SetKey};
+use crate::{
+    files,
+    format::Format,
+    found::Found,
+    keys::{Models, SetKey, ValueToSet},
+};
 
 const VERSION: u32 = 1;
 
@@ -19,6 +24,9 @@ pub struct WireRecord {
     pub agent: String,
     /// The origin of the proxy that it uses, for example `http://127.0.0.1:30000`.
     pub origin: String,
+    /// What OpenClaw asked by its own settings when its owner wired it.
+    #[serde(default)]
+    asks: Option<String>,
     /// The changes in its files, made or about to be made. Empty while the files are unchanged.
     pub(crate) files: Vec<FileRecord>,
 }
@@ -39,13 +47,29 @@ pub(crate) struct FileRecord {
 // === impl WireRecord ===
 
 impl WireRecord {
-    pub(crate) fn new(agent: &str, origin: &str, files: Vec<FileRecord>) -> Self {
+    pub(crate) fn new(agent: &str, origin: &str, asks: Option<String>) -> Self {
         Self {
             version: VERSION,
             agent: agent.to_owned(),
             origin: origin.to_owned(),
-            files,
+            asks,
+            files: Vec::new(),
         }
+    }
+
+    /// Returns whether OpenClaw still asks what it asked when its owner wired it.
+    pub fn is_of(&self, found: &Found) -> bool {
+        self.asks == Some(found.asks())
+    }
+
+    /// Returns the model that the agent asks while it is wired, if its own stays the next one.
+    pub fn models(&self) -> Option<&Models> {
+        let keys = self.files.iter().flat_map(|file| &file.done);
+        let mut models = keys.filter_map(|done| match &done.key.value {
+            ValueToSet::Model(models) => Some(models),
+            ValueToSet::Is(_) | ValueToSet::Own(_) | ValueToSet::First(_) => None,
+        });
+        models.next()
     }
 
     pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {

@@ -14,13 +14,13 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use super::{calling::instance, consent, context::Context};
 use crate::{
-    agent::AgentLink,
     assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},
     out,
     site::Site,
+    wires::WireLinks,
 };
 
 mod first;
@@ -126,7 +126,7 @@ impl StartArgs {
         let version = env!("CARGO_PKG_VERSION");
         info!(version, home = %home.dir().display(), "metaclaw starts");
         let tell_parent = self.tell_parent;
-        let agent = AgentLink::new(
+        let agents = WireLinks::new(
             &home,
             &context.environment,
             &loaded.config,
@@ -138,7 +138,7 @@ impl StartArgs {
             site: Site::new(home, context.environment.clone()),
             loaded,
             policy,
-            agent,
+            agents,
             listens_on_stdin: self.listen_on_stdin,
             dropped_lines,
         };

@@ -22,13 +22,12 @@ use metaclaw_llm::loopback_client;
 use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
-use metaclaw_wiring::{Standing, WireStanding};
+use metaclaw_wiring::WireStanding;
 use serde::Serialize;
 
 use self::learner::learner_lines;
 use super::{context::Context, exit};
 use crate::{
-    agent::wiring,
     out,
     wires::{agent_name, wires},
 };
@@ -139,17 +138,11 @@ pub(super) async fn why_unready(run: &RunFile) -> anyhow::Result<Option<String>>
 
 /// The agents whose files name a proxy of this home, by their common names.
 fn still_pointed(home: &Home) -> Vec<String> {
-    let mut names = Vec::new();
-    if let Ok(Standing::Wired { .. } | Standing::Changed) = wiring(home).standing() {
-        names.push("OpenClaw".to_owned());
-    }
     let wires = wires(home);
-    for agent in wires.agents().unwrap_or_default() {
-        if let Ok(WireStanding::Wired | WireStanding::Changed) = wires.standing(&agent) {
-            names.push(agent_name(&agent).to_owned());
-        }
-    }
-    names
+    let is_pointed = |agent: &String| wires.standing(agent).is_ok_and(WireStanding::is_pointed);
+    let agents = wires.agents().unwrap_or_default().into_iter();
+    let pointed = agents.filter(is_pointed);
+    pointed.map(|agent| agent_name(&agent).to_owned()).collect()
 }
 
 fn text(status: &ProcessStatus, now_ms: u64) -> String {
