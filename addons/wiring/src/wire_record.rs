@@ -73,10 +73,22 @@ impl WireRecord {
     }
 
     pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
-        files::read_record(path, VERSION, |it: &Self| it.version)
+        let Some(bytes) = files::read(path)? else {
+            return Ok(None);
+        };
+        let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
+        match record.version {
+            VERSION => Ok(Some(record)),
+            other => Err(of_file(format!(
+                "version {other} is not known: this program reads version {VERSION}"
+            ))),
+        }
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        files::write_record(path, self)
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        files::write_private(path, &bytes)
     }
 }

@@ -435,11 +435,6 @@ impl WirePlan {
         });
         diffs.collect()
     }
-
-    /// Returns the paths of the files that would be written.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.changes.iter().map(|it| it.settings.path.as_path())
-    }
 }
 
 // === impl WayBack ===

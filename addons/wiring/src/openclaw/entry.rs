@@ -151,10 +151,6 @@ fn describe(model: &mut Value, found: &Found, target: &Target) {
     if let Some(context_window) = target.context_window {
         model["contextWindow"] = json!(context_window);
     }
-    with_sessions(model);
-}
-
-fn with_sessions(model: &mut Value) {
     if !model["compat"].is_object() {
         model["compat"] = json!({});
     }
