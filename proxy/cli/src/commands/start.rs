@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{calling::instance, consent, context::Context};
+use super::{calling::instance, consent, context::Context, runtime};
 use crate::{
     assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},
@@ -250,11 +250,6 @@ fn policy(context: &Context, loaded: &mut Loaded) -> anyhow::Result<Policy> {
     info!(model, "rl.model is not set: the model of llm.* is trained");
     loaded.config.rl.model = Some(model.into());
     Ok(Policy::from_config(&loaded.config, &cache)?)
-}
-
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build()
 }
 
 /// What a day at the training server may take, by the turns of the last days; none where there are none, or where the log

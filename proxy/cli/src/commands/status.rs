@@ -24,6 +24,7 @@ use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
 use metaclaw_wiring::WireStanding;
 use serde::Serialize;
+use serde_json::json;
 
 use self::learner::learner_lines;
 use super::{context::Context, exit};
@@ -49,15 +50,6 @@ struct RunningStatus {
     #[serde(flatten)]
     status: ProcessStatus,
     running: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct NotRunning {
-    running: bool,
-    home: String,
-    elsewhere: Option<String>,
-    /// The agents whose files still name the proxy.
-    agents: Vec<String>,
 }
 
 // === impl StatusArgs ===
@@ -92,12 +84,9 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         .map(|demo| demo.dir().display().to_string());
     let agents = still_pointed(&context.home);
     if json {
-        out::json(&NotRunning {
-            running: false,
-            home,
-            elsewhere,
-            agents,
-        })?;
+        out::json(&json!({
+            "running": false, "home": home, "elsewhere": elsewhere, "agents": agents,
+        }))?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
     out::line(format!("MetaClaw: not running in {home}"))?;

@@ -8,7 +8,7 @@ use metaclaw_chat::substituted;
 use metaclaw_control::agents::{AgentChange, FoundAgent};
 use metaclaw_wiring::{AgentProfile, Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
-use super::{calling::call, context::Context, start::StartArgs};
+use super::{calling::call, context::Context, runtime, start::StartArgs};
 use crate::{
     connect::{
         self,
@@ -105,10 +105,7 @@ impl WireArgs {
             })?,
         }
         if goal.running.is_some() {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(call(context, "wire", AgentChange::Reroute))?;
+            runtime()?.block_on(call(context, "wire", AgentChange::Reroute))?;
         }
         tell(&connect::connect(&goal, agent)?)?;
         out::line(format!(
