@@ -12,9 +12,8 @@ use metaclaw_settings::{
 
 use self::egress::egress;
 use crate::{
-    agent::Pointed,
     asked::Judging,
-    wires::{agent_name, origin},
+    wires::{Pointed, agent_name, origin},
 };
 
 mod egress;

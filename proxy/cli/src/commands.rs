@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures_util::future::LocalBoxFuture;
+use tokio::runtime::{Builder, Runtime};
 
 mod adapters;
 mod auth;
@@ -224,10 +225,11 @@ fn wait<T: Termination>(
 ) -> anyhow::Result<ExitCode> {
     // Boxed, because the runtime's loop would otherwise be compiled for each command.
     let asking: LocalBoxFuture<'_, _> = Box::pin(async { code(asking.await) });
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(asking)
+    runtime()?.block_on(asking)
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// A command that says nothing else of its end has done what was asked.

@@ -22,13 +22,13 @@ use metaclaw_llm::loopback_client;
 use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
-use metaclaw_wiring::{Standing, WireStanding};
+use metaclaw_wiring::WireStanding;
 use serde::Serialize;
+use serde_json::json;
 
 use self::learner::learner_lines;
 use super::{context::Context, exit};
 use crate::{
-    agent::wiring,
     out,
     wires::{agent_name, wires},
 };
@@ -50,15 +50,6 @@ struct RunningStatus {
     #[serde(flatten)]
     status: ProcessStatus,
     running: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct NotRunning {
-    running: bool,
-    home: String,
-    elsewhere: Option<String>,
-    /// The agents whose files still name the proxy.
-    agents: Vec<String>,
 }
 
 // === impl StatusArgs ===
@@ -93,12 +84,9 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         .map(|demo| demo.dir().display().to_string());
     let agents = still_pointed(&context.home);
     if json {
-        out::json(&NotRunning {
-            running: false,
-            home,
-            elsewhere,
-            agents,
-        })?;
+        out::json(&json!({
+            "running": false, "home": home, "elsewhere": elsewhere, "agents": agents,
+        }))?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
     out::line(format!("MetaClaw: not running in {home}"))?;
@@ -139,17 +127,11 @@ pub(super) async fn why_unready(run: &RunFile) -> anyhow::Result<Option<String>>
 
 /// The agents whose files name a proxy of this home, by their common names.
 fn still_pointed(home: &Home) -> Vec<String> {
-    let mut names = Vec::new();
-    if let Ok(Standing::Wired { .. } | Standing::Changed) = wiring(home).standing() {
-        names.push("OpenClaw".to_owned());
-    }
     let wires = wires(home);
-    for agent in wires.agents().unwrap_or_default() {
-        if let Ok(WireStanding::Wired | WireStanding::Changed) = wires.standing(&agent) {
-            names.push(agent_name(&agent).to_owned());
-        }
-    }
-    names
+    let is_pointed = |agent: &String| wires.standing(agent).is_ok_and(WireStanding::is_pointed);
+    let agents = wires.agents().unwrap_or_default().into_iter();
+    let pointed = agents.filter(is_pointed);
+    pointed.map(|agent| agent_name(&agent).to_owned()).collect()
 }
 
 fn text(status: &ProcessStatus, now_ms: u64) -> String {

@@ -2,16 +2,16 @@
 //! model is trained, and whether to wire the agent.
 
 use metaclaw_settings::{address::host, edit, providers};
-use metaclaw_wiring::{Credential, Found};
+use metaclaw_wiring::{Credential, Found, OPENCLAW};
 
 use super::answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers};
 use crate::{
-    agent::wiring,
     commands::{
         context::Context,
         models::{ModelList, ModelServer, lists, missed},
     },
     prompt::{PromptChoice, TerminalPrompt},
+    wires::wires,
 };
 
 const NOBODY: &str = "none";
@@ -228,7 +228,7 @@ impl<'a> Interview<'a> {
 
     /// Asks whether the agent may be pointed at the proxy, once for each model that the agent asks.
     fn wiring(&mut self) -> anyhow::Result<bool> {
-        let record = wiring(&self.context.home).record()?;
+        let record = wires(&self.context.home).record(OPENCLAW)?;
         let is_settled = |agent: &&Found| record.as_ref().is_some_and(|record| record.is_of(agent));
         let wires = self.answers.loaded.config.wires_agent();
         let Some(agent) = self.agent.filter(|agent| wires && !is_settled(agent)) else {
