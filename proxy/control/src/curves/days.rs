@@ -62,7 +62,7 @@ fn complaints(days: &CountsByDay) -> Curve {
     of_days(
         "complaints",
         "Complaints in 20 replies",
-        "How many of 20 replies that you answered were followed by a complaint. Fewer is better.",
+        "Of every 20 replies that you answered, how many you complained about. Fewer is better.",
         "Fewer than 20 replies were answered in these days.",
         CurveUnit::Amount,
         vec![of_verdicts("complaints", days, |verdicts| {

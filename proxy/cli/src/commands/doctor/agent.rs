@@ -91,7 +91,7 @@ fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
         (Err(error), _) => DoctorCheck::note(NAME, error.to_string()),
         (Ok(None), _) => DoctorCheck::note(
             NAME,
-            "no OpenClaw is configured here; any client may use the base URL",
+            "no OpenClaw is configured here; `metaclaw wire` lists the other agents",
         ),
         (Ok(Some(_)), true) if is_running => DoctorCheck::bad(
             NAME,
