@@ -99,7 +99,7 @@ impl<'a> CurveDrawing<'a> {
             }
         };
         html! {
-            text x=(WIDTH) y=(HEIGHT) dy="-3" text-anchor="end" { (caption(self.curve.unit, self.curve.axis)) }
+            text x=(RIGHT) y=(HEIGHT) dy="-3" text-anchor="end" { (caption(self.curve.unit, self.curve.axis)) }
             @for tick in &self.y.ticks { (across(tick)) }
             @for tick in &self.x.ticks { (along(tick)) }
         }
@@ -206,13 +206,13 @@ impl<'a> CurveDrawing<'a> {
                     }
                 } }
                 @if has_lessons {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.lesson d="M12 0V10" {} } "a lesson came into force" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.lesson d="M12 0V10" {} } "a new lesson" }
                 }
                 @if has_declined {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.mark.s1.declined d=(mark(1, 12.0, 5.0)) {} } "declined by the gate" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.mark.s1.declined d=(mark(1, 12.0, 5.0)) {} } "declined by its tests" }
                 }
                 @if has_limits {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "what the gate demands" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "the limit of the test" }
                 }
                 @if left_out > 0 { li { (left_out) " more in the table" } }
             }

@@ -91,7 +91,7 @@ fn upstreams(config: &Config) -> Option<String> {
     let llm = &config.llm;
     if let Some(url) = &llm.api_base {
         let model = llm.model_id.as_deref();
-        let named = model.unwrap_or("the model that is asked for");
+        let named = model.unwrap_or("the model that your agent asks for");
         return Some(format!("{named} at {}", host(url)));
     }
     let upstreams = config.gateway.upstreams.iter();

@@ -164,7 +164,7 @@ fn state(standing: WireStanding, is_running: bool) -> AgentState {
 
 fn state_text(is: AgentState, agent: &str) -> String {
     match is {
-        AgentState::NotWired => format!("asks its own model: `metaclaw wire {agent}`"),
+        AgentState::NotWired => format!("not connected: `metaclaw wire {agent}` connects it"),
         AgentState::Waits => "asks MetaClaw from the next `metaclaw start` on".to_owned(),
         AgentState::Wired => "asks MetaClaw".to_owned(),
         AgentState::Dead => format!(

@@ -93,7 +93,10 @@ impl KeysArgs {
                 }
             }
             KeysCommand::Remove { name } => {
-                ensure!(keys.contains_key(&name), "there is no key {name}");
+                ensure!(
+                    keys.contains_key(&name),
+                    "no key {name}: see `metaclaw keys list`"
+                );
                 remove(context, &file, &name).await?;
                 tell_of_agent(context);
             }

@@ -51,7 +51,7 @@ pub(crate) struct SetupArgs {
     /// Read the key from standard input.
     #[arg(long)]
     api_key_stdin: bool,
-    /// The mode: auto, rl or skills_only.
+    /// What learns: skills_only (wishes and skills), auto (weights too, while you are away) or rl (weights at any time).
     #[arg(short, long)]
     mode: Option<String>,
     /// The folder of skills.

@@ -30,7 +30,7 @@ pub(crate) struct StartArgs {
     /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The mode: auto, rl or skills_only.
+    /// What learns: skills_only (wishes and skills), auto (weights too, while you are away) or rl (weights at any time).
     #[arg(short, long)]
     mode: Option<String>,
     /// Go to the background once the proxy listens. Its log is metaclaw.log in the home folder.

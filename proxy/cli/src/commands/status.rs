@@ -260,20 +260,20 @@ fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
 
 fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
     let main = match funnel.rollouts {
-        0 => format!("main {}", funnel.main),
-        n => format!("main {} + of rollouts {n}", funnel.main),
+        0 => format!("{} with you", funnel.main),
+        n => format!("{} with you and {n} of rollouts", funnel.main),
     };
     let mut stages = vec![
-        format!("recorded {}", funnel.turns),
+        format!("{} recorded", funnel.turns),
         main,
-        format!("complete {}", funnel.complete),
+        format!("{} complete", funnel.complete),
     ];
     if trains {
-        stages.push(format!("with ids {}", funnel.with_ids));
+        stages.push(format!("{} with token ids", funnel.with_ids));
     }
-    stages.push(format!("judged {}", funnel.judged));
+    stages.push(format!("{} judged", funnel.judged));
     if trains {
-        stages.push(format!("trained {}", funnel.trained));
+        stages.push(format!("{} trained on", funnel.trained));
     }
     stages
 }
@@ -281,7 +281,7 @@ fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
 fn funnel(funnel: &Funnel, trains: bool) -> String {
     let at_end = match funnel.judged_at_session_end {
         0 => String::new(),
-        n => format!("; of the judged {n} at their session's end"),
+        n => format!("; {n} of the judged at the end of their session"),
     };
     let open = match funnel.taken {
         0 => String::new(),
@@ -289,7 +289,7 @@ fn funnel(funnel: &Funnel, trains: bool) -> String {
     };
     format!(
         "turns:   {}{open}{at_end}",
-        stages(funnel, trains).join(" -> ")
+        stages(funnel, trains).join(", ")
     )
 }
 
@@ -300,7 +300,7 @@ fn log(log: &LogStatus) -> Vec<String> {
     }
     if let Some(place) = &log.moved_aside {
         lines.push(format!(
-            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be had of it)",
+            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be saved)",
             place.display()
         ));
     }
@@ -345,13 +345,13 @@ fn spend(spend: &Spend) -> String {
     };
     let share = spend
         .learning_share()
-        .map(|share| format!(", {share} % of that"));
+        .map(|share| format!(", {share} % of the chats"));
     format!(
-        "{} tokens of chat; {} of learning{} ({}{failed}; {} left)",
+        "{} tokens for chats; {} for learning{} ({}{failed}; {} tokens left)",
         spent.chat,
         spent.learning,
         share.unwrap_or_default(),
-        out::count(spent.n_answered, "question"),
+        out::count(spent.n_answered, "request"),
         spend.left()
     )
 }
@@ -439,10 +439,10 @@ mod tests {
         serves:  m at x
         learns:  wishes
         leaves:  chat
-        turns:   recorded 5 -> main 5 -> complete 4 -> judged 3
+        turns:   5 recorded, 5 with you, 4 complete, 3 judged
         learner: no weights are trained; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        today:   0 tokens of chat; 0 of learning (0 questions; 50000 left)
+        today:   0 tokens for chats; 0 for learning (0 requests; 50000 tokens left)
         ");
     }
 
@@ -572,7 +572,7 @@ mod tests {
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
                 "batch_size": 4,
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2,
-                    "n_unanswered": 3, "not_taught": {"no draw of the teacher does what is wished": 4},
+                    "n_unanswered": 3, "not_taught": {"no reply of the teacher does what you wish": 4},
                     "last_step": {"n": 7, "n_redo": 8, "n_again": 4},
                     "taken_back": {"adapter": "a-2", "to": "a-1", "why": "of 9 verdicts 8 are bad", "at_ms": 1},
                     "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
@@ -584,17 +584,17 @@ mod tests {
         learns:  weights
         leaves:  nothing
         trainer: ready at 127.0.0.1:1 (PID=8)
-        turns:   recorded 5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
+        turns:   5 recorded, 5 with you, 4 complete, 4 with token ids, 3 judged, 0 trained on (+ 2 in an open step); 1 of the judged at the end of their session
                  1 not used: unclear
-        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
+        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be saved)
         clock:   the machine's clock is 40 d ahead
-        learner: collecting; turns that wait for a verdict: 1
+        learner: collects judged replies; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
-                 4 not taught: no draw of the teacher does what is wished
+        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (4 of 8 taught replies used again)
+                 4 not taught: no reply of the teacher does what you wish
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)
-        today:   9000 tokens of chat; 300 of learning, 4 % of that (2 questions, 1 not answered; 49700 left)
+        today:   9000 tokens for chats; 300 for learning, 4 % of the chats (2 requests, 1 not answered; 49700 tokens left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time

@@ -32,7 +32,7 @@ pub(crate) struct WireArgs {
     /// Do not start MetaClaw if it does not run.
     #[arg(long, requires = "agent")]
     no_start: bool,
-    /// Print what to set by hand in this agent, which need not be in the list.
+    /// Print what to set by hand in any agent, also one that MetaClaw does not know.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agent", "json"])]
     show: Option<String>,
     /// Print JSON.
@@ -81,7 +81,7 @@ impl WireArgs {
         }
         let known = PROFILES.iter().map(|agent| agent.id.as_str());
         let known: Vec<&str> = known.collect();
-        out::line(format!("known: {}", known.join(", ")))?;
+        out::line(format!("supported: {}", known.join(", ")))?;
         Ok(out::line(
             "`metaclaw wire --show NAME` says what to set in any other",
         )?)

@@ -61,7 +61,7 @@ enum WishesCommand {
         /// The number of a wish to accept. It is in force from the next session on.
         #[arg(long)]
         accept: Option<u64>,
-        /// The number of a wish to dismiss. What says the same is not proposed again.
+        /// The number of a wish to dismiss. The same is not proposed again.
         #[arg(long, conflicts_with = "accept")]
         dismiss: Option<u64>,
     },

@@ -149,7 +149,7 @@ async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<V
     let adapter = choice.adapter.as_deref();
     if let Some(rooms) = instance.running() {
         let known = rooms.training.backend.as_ref();
-        let backend = known.context("there is no policy model, so no weights serve")?;
+        let backend = known.context("no model is trained here, so there are no adapters: set trainer.model, or rl.remote_url")?;
         can_serve(&**backend, adapter).await?;
     } else {
         refuse_unknown(instance, adapter)?;

@@ -48,7 +48,7 @@ impl<'a> Interview<'a> {
     /// Asks everything. Returns the answers, and whether the agent may be pointed at the proxy.
     pub(super) async fn run(mut self) -> anyhow::Result<(SetupAnswers<'a>, bool)> {
         self.prompt.say(
-            "Enter takes what stands in brackets. Nothing is written before the last question.",
+            "Press Enter to take the answer in brackets. Nothing is written before the last question.",
         )?;
         if let Some(agent) = self.agent {
             self.prompt.say(&describe(agent))?;
@@ -94,7 +94,7 @@ impl<'a> Interview<'a> {
                 .to_owned(),
             (None, None) => "openai".to_owned(),
         };
-        let chosen = self.prompt.choose("Who has the model", &choices, &preset)?;
+        let chosen = self.prompt.choose("Which provider", &choices, &preset)?;
         if chosen == NOBODY {
             for key in [PROVIDER, ADDRESS, MODEL] {
                 self.answers.set(key, None);
@@ -149,8 +149,10 @@ impl<'a> Interview<'a> {
         let kept = self.answers.key();
         let preset = kept.clone().or_else(|| self.answers.found_key());
         let question = match &preset {
-            Some(key) => format!("Key (not shown; Enter keeps {key}, - is none)"),
-            None => "Key (not shown; Enter for none: what callers show passes)".to_owned(),
+            Some(key) => format!("API key (not shown; Enter keeps {key}, - for none)"),
+            None => {
+                "API key (not shown; Enter for none: the key of your agent is passed on)".to_owned()
+            }
         };
         let key = loop {
             let typed = self.prompt.secret(&question)?;
@@ -186,7 +188,7 @@ impl<'a> Interview<'a> {
         if (1..=MAX_LISTED).contains(&listed.len()) {
             self.prompt.say(&format!("  {}", listed.join(", ")))?;
         }
-        let hint = format!("  {NO_MODEL} is none: each agent keeps the model that it names");
+        let hint = format!("  {NO_MODEL} for none: each agent keeps its own model");
         self.prompt.say(&hint)?;
         let provider = self.answers.get(PROVIDER);
         let known = provider.as_deref().and_then(providers::named);
