@@ -8,6 +8,7 @@ use metaclaw_wiring::{AgentProfile, AskedToday, PROFILES, WireStanding, detect, 
 use self::{
     goal::{Goal, Routed, asks_text, with_hand},
     openclaw::OPENCLAW,
+    own_settings::OwnSettings,
 };
 use crate::{
     commands::context::Context,
@@ -16,6 +17,7 @@ use crate::{
 
 pub(crate) mod goal;
 mod openclaw;
+mod own_settings;
 
 /// The agent's name on the command line.
 pub(crate) const OPENCLAW_ID: &str = OPENCLAW.upstream;
@@ -52,7 +54,11 @@ pub(crate) fn keep(goal: &mut Goal, agent: Routed<'_>, asks: &AskedToday) -> any
     if agent.upstream == OPENCLAW_ID && goal.loaded.config.llm.api_base.is_none() {
         return goal.adopt(&openclaw::found(&goal.context)?);
     }
-    goal.keep(agent, asks)
+    let (home, file) = (goal.context.home.clone(), goal.file.clone());
+    let settings = OwnSettings::new(&home, &file, agent);
+    let before = settings.in_file()?;
+    goal.keep(agent, asks)?;
+    settings.record(before)
 }
 
 /// Points the agent at the proxy: at once if it runs, else whenever it runs. Returns what to tell.
@@ -79,11 +85,22 @@ pub(crate) fn connect(goal: &Goal, id: &str) -> anyhow::Result<Vec<String>> {
     Ok([told].into_iter().chain(notes).collect())
 }
 
-/// Restores the agent's files for good. Returns what was done, or `None` if it was not wired.
+/// Restores the agent's files for good, and takes its provider out of the settings. Returns what was done, or `None` if it
+/// was not wired.
 pub(crate) fn disconnect(context: &Context, id: &str) -> anyhow::Result<Option<String>> {
-    if id == OPENCLAW_ID {
-        return openclaw::disconnect(context);
-    }
+    let files = if id == OPENCLAW_ID {
+        openclaw::disconnect(context)?
+    } else {
+        restore(context, id)?
+    };
+    let file = context.settings_file();
+    let take_back = |agent| OwnSettings::new(&context.home, &file, agent).take_back();
+    let told = files.into_iter().chain(routed(id).and_then(take_back));
+    let told: Vec<String> = told.collect();
+    Ok((!told.is_empty()).then(|| told.join("; ")))
+}
+
+fn restore(context: &Context, id: &str) -> anyhow::Result<Option<String>> {
     let wires = wires(&context.home);
     let was_wired = wires.agents()?.iter().any(|wired| wired == id);
     ensure!(
