@@ -6,7 +6,7 @@
 //! the trainer goes, the log is closed.
 
 use std::{
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -324,6 +324,7 @@ fn publish(
         base_url: format!("{}/v1", origin(rooms.gateway.address)),
         started_ms: rooms.run.since_ms,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        settings: Some(path::absolute(&start.config_name)?),
     };
     let instance = Arc::new(Instance::of_process(home.clone(), Arc::clone(rooms)));
     let Background { tasks, ending } = background;

@@ -7,13 +7,17 @@ use metaclaw_wiring::{
     AgentProfile, AskedToday, OPENCLAW, PROFILES, WireStanding, detect, profile,
 };
 
-use self::goal::{Goal, asks_text};
+use self::{
+    goal::{Goal, asks_text},
+    own_settings::OwnSettings,
+};
 use crate::{
     commands::context::Context,
     wires::{agent_name, order_text, restored_text, surroundings, wires, with_hand},
 };
 
 pub(crate) mod goal;
+mod own_settings;
 
 /// Restores the agent's files, and returns what it asks, or `None` if they do not say it.
 pub(crate) fn asked_today(
@@ -36,7 +40,11 @@ pub(crate) fn keep(goal: &mut Goal, agent: &AgentProfile, asks: &AskedToday) -> 
     {
         return goal.adopt(&found);
     }
-    goal.keep(agent, asks)
+    let (home, file) = (goal.context.home.clone(), goal.file.clone());
+    let settings = OwnSettings::new(&home, &file, agent);
+    let before = settings.in_file()?;
+    goal.keep(agent, asks)?;
+    settings.record(before)
 }
 
 /// Points the agent at the proxy: at once if it runs, else whenever it runs. Returns what to tell.
@@ -62,8 +70,18 @@ pub(crate) fn connect(goal: &Goal, agent: &AgentProfile) -> anyhow::Result<Vec<S
     Ok([told].into_iter().chain(notes).collect())
 }
 
-/// Restores the agent's files for good. Returns what was done, or `None` if it was not wired.
+/// Restores the agent's files for good, and takes its provider out of the settings. Returns what was done, or `None` if it
+/// was not wired.
 pub(crate) fn disconnect(context: &Context, id: &str) -> anyhow::Result<Option<String>> {
+    let files = restore(context, id)?;
+    let file = context.settings_file();
+    let take_back = |agent| OwnSettings::new(&context.home, &file, agent).take_back();
+    let told = files.into_iter().chain(profile(id).and_then(take_back));
+    let told: Vec<String> = told.collect();
+    Ok((!told.is_empty()).then(|| told.join("; ")))
+}
+
+fn restore(context: &Context, id: &str) -> anyhow::Result<Option<String>> {
     let wires = wires(&context.home);
     let was_wired = wires.agents()?.iter().any(|wired| wired == id);
     ensure!(

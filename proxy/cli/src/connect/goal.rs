@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Goal {
     pub(crate) context: Context,
-    file: PathBuf,
+    pub(crate) file: PathBuf,
     pub(crate) loaded: Loaded,
     pub(crate) policy: Policy,
     /// The origin of the proxy, if it runs.
@@ -50,7 +50,7 @@ impl Goal {
             let url = run.base_url.trim_end_matches('/');
             url.trim_end_matches("/v1").to_owned()
         };
-        Self::of_file(context, context.home.config(), run.map(origin))
+        Self::of_file(context, context.settings_file(), run.map(origin))
     }
 
     pub(crate) fn of_file(
