@@ -12,7 +12,11 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{calling::instance, consent, context::Context, runtime};
+use super::{
+    calling::instance,
+    consent,
+    context::{Context, runtime},
+};
 use crate::{
     assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},
