@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Ask, Evolver, Judge, Parts,
+    Ask, AskFailed, Evolver, Judge, Parts,
     testing::{Running, World, append, corrected_talk, new_turn, parts, progress},
 };
 

@@ -221,7 +221,7 @@ async fn what_two_people_say_or_what_is_said_to_two_agents_never_shares_a_reques
                 "I read these on my {round} {agent}{}.",
                 sender.unwrap_or_default()
             );
-            let typed = sender.map_or(text.clone(), |sender| group(sender, &text));
+            let typed = sender.map_or_else(|| text.clone(), |sender| group(sender, &text));
             let (agent, session) = (agent.parse().unwrap(), text.replace(' ', "-"));
             let talk = [said(&typed, "All right.", 1)];
             append_for(&agent, &learner.log, &world, &session, &talk).await;
