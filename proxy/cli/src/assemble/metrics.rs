@@ -107,7 +107,7 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     };
     let label = |lesson: &Lesson| match lesson.state {
         LessonState::InForce => "state=in_force",
-        LessonState::Replaced { .. } => "state=replaced",
+        LessonState::Replaced { .. } | LessonState::Repeated => "state=replaced",
         LessonState::Noted => "state=noted",
         LessonState::Review { .. } => "state=review",
         LessonState::Undone => "state=undone",
