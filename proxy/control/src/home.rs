@@ -1,14 +1,12 @@
 //! MetaClaw's home folder: what lies where, who holds it, and where the running process is.
 
 use std::{
-    fs::{self, DirBuilder},
-    io,
+    fs, io,
     net::SocketAddr,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::if_there;
+use metaclaw_chat::{if_there, make_private};
 use serde::{Deserialize, Serialize};
 
 mod lock;
@@ -117,23 +115,24 @@ impl Home {
 
     /// The proxies of this home that run beside its own.
     pub fn running_instances(&self) -> Vec<u16> {
-        let entries = fs::read_dir(self.shared.join(INSTANCES));
-        let names = entries.into_iter().flatten().flatten();
-        let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
         let runs = |port: &u16| matches!(self.instance(*port).holder(), Ok(Some(_)));
-        let mut ports: Vec<u16> = ports.filter(runs).collect();
+        let mut ports: Vec<u16> = self.instances().into_iter().filter(runs).collect();
         ports.sort_unstable();
         ports
     }
 
     /// All proxies of this home, whether they run or not, its own first.
     pub fn all(&self) -> Vec<Self> {
+        let mut all = vec![Self::at(self.shared.clone())];
+        all.extend(self.instances().into_iter().map(|port| self.instance(port)));
+        all
+    }
+
+    fn instances(&self) -> Vec<u16> {
         let entries = fs::read_dir(self.shared.join(INSTANCES));
         let names = entries.into_iter().flatten().flatten();
         let ports = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
-        let own = Self::at(self.shared.clone());
-        let others: Vec<Self> = ports.map(|port| own.instance(port)).collect();
-        [own].into_iter().chain(others).collect()
+        ports.collect()
     }
 
     /// How a command says that it means this proxy: ` --port N`, or nothing.
@@ -156,10 +155,7 @@ impl Home {
     /// # Errors
     /// When it cannot be made.
     pub fn create(&self) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
+        make_private(&self.dir)
     }
 
     pub fn dir(&self) -> &Path {
@@ -259,13 +255,15 @@ pub struct RunFile {
     /// The token that subcommands must send. It is not the proxy's key.
     pub token: String,
     /// The address of the page, where it is not that of subcommands (`ui.host`).
-    #[serde(default)]
     pub page: Option<SocketAddr>,
     /// The base URL for agents, for example `http://127.0.0.1:30000/v1`.
     pub base_url: String,
     /// When it began to listen, in milliseconds since 1970.
     pub started_ms: u64,
     pub version: String,
+    /// The settings file that it has read: `start --config` may name another than the home's.
+    #[serde(default)]
+    pub settings: Option<PathBuf>,
 }
 
 // === impl RunFile ===

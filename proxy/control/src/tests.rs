@@ -92,6 +92,7 @@ fn client(control: std::net::SocketAddr, token: &str) -> ControlClient {
         base_url: String::new(),
         started_ms: 0,
         version: "0.0.9".to_owned(),
+        settings: None,
     };
     ControlClient::new(run).unwrap()
 }

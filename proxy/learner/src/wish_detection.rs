@@ -100,10 +100,12 @@ impl WaitingMessages {
             }
         }
         let mut waiting = std::mem::take(self).said;
-        // What one person says must not lead a model to read something into another person's words.
-        while let Some(sender) = waiting.first().map(|said| said.origin.sender.clone()) {
-            let its = waiting.extract_if(.., |said| said.origin.sender == sender);
-            read_messages(shared, library, its.collect()).await;
+        // What one person says must not lead a model to read something into another person's words. Two agents may have two
+        // owners (`proxy.keys`).
+        let person = |said: &Said| (said.origin.agent.clone(), said.origin.sender.clone());
+        while let Some(first) = waiting.first().map(person) {
+            let theirs = waiting.extract_if(.., |said| person(said) == first);
+            read_messages(shared, library, theirs.collect()).await;
         }
         shared.status.hearing(0, false);
         true

@@ -337,6 +337,23 @@ fn two_wishes_of_one_message_are_two() {
     }
 }
 
+/// "Eight times of ten you give no clear answer": these words are no order, so a model is asked for the wish in them.
+#[test]
+fn a_complaint_by_numbers_is_no_wish_in_its_own_words() {
+    for complaint in [
+        "问十回有八回你都不给准话",
+        "问你三回有两回答非所问",
+        "我问5次你有4次都先道歉",
+        "每十个回答有八个带表情",
+    ] {
+        assert_eq!(wishes(complaint, true), [], "{complaint}");
+        assert!(is_doubtful(complaint), "{complaint}");
+    }
+    let with_order = "问十回有八回你都先道歉，以后别道歉了";
+    let heard = wishes(with_order, true);
+    assert_eq!(heard, [(with_order.to_owned(), Certainty::Certain)]);
+}
+
 /// Before, no wish was detected in a message of three lines.
 #[test]
 fn a_wish_beside_a_long_task_is_heard() {

@@ -66,6 +66,14 @@ impl Context {
         run.is_some_and(|run| run.base_url.contains(&format!(":{port}/")))
     }
 
+    /// The settings file of the process that runs in the home, else the home's.
+    pub(crate) fn settings_file(&self) -> PathBuf {
+        let is_held = matches!(self.home.holder(), Ok(Some(_)));
+        let run = self.home.run_file().ok().flatten().filter(|_| is_held);
+        let named = run.and_then(|run| run.settings);
+        named.unwrap_or_else(|| self.home.config())
+    }
+
     /// The settings of a file that need not be there yet.
     pub(crate) fn settings_of(&self, file: PathBuf) -> Result<Loaded, SettingsError> {
         load(Sources {

@@ -13,7 +13,7 @@ use metaclaw_control::{
     policy_context::too_short,
 };
 use metaclaw_settings::{
-    Config, Loaded, Policy,
+    Config, Loaded, Policy, SettingsError,
     address::{host, is_bedrock},
 };
 use metaclaw_turns::ClockReadings;
@@ -68,11 +68,9 @@ impl DoctorArgs {
     }
 
     async fn checks(&self, context: &Context) -> Vec<DoctorCheck> {
-        let loaded = context.settings(None, Vec::new());
-        let mut checks = vec![settings(
-            context,
-            loaded.as_ref().map_err(ToString::to_string),
-        )];
+        let file = context.settings_file();
+        let loaded = context.settings_of(file.clone());
+        let mut checks = vec![settings(context, &file, &loaded)];
         checks.extend(check_home(context, self.fix));
         let Ok(loaded) = loaded else {
             return checks;
@@ -81,8 +79,7 @@ impl DoctorArgs {
         checks.push(check);
         checks.extend(check_context(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, running.is_some(), self.fix).await);
-        checks.push(agent::check(context, running.as_deref(), self.fix));
-        checks.extend(agent::check_wires(context, running.is_some(), self.fix));
+        checks.extend(agent::checks(context, running.as_deref(), self.fix));
         checks.extend(check_skills(&loaded.config));
         checks.extend(check_upstreams(&loaded.config).await);
         checks.push(DoctorCheck::note(
@@ -93,39 +90,31 @@ impl DoctorArgs {
     }
 }
 
-fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
+fn settings(context: &Context, path: &Path, loaded: &Result<Loaded, SettingsError>) -> DoctorCheck {
     const NAME: &str = "settings";
-    let path = context.home.config();
-    let loaded = match loaded {
-        Ok(loaded) => loaded,
-        Err(error) => return DoctorCheck::bad(NAME, error, "mend the keys that are named"),
+    let read = || -> Result<_, String> {
+        let loaded = loaded.as_ref().map_err(ToString::to_string)?;
+        let relays = context.relays(&loaded.config);
+        Ok((loaded, relays.map_err(|error| error.to_string())?))
     };
-    let relays = match context.relays(&loaded.config) {
-        Ok(relays) => relays,
-        Err(error) => {
-            return DoctorCheck::bad(NAME, error.to_string(), "mend the key that is named");
-        }
+    let (loaded, relays) = match read() {
+        Ok(known) => known,
+        Err(error) => return DoctorCheck::bad(NAME, error, "mend what is named"),
     };
     let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
-    let mode = loaded.config.learner.mode.as_str();
+    let (file, mode) = (path.display(), loaded.config.learner.mode.as_str());
     match (path.exists(), unknown.is_empty()) {
-        (false, true) if relays => DoctorCheck::fine(
-            NAME,
-            format!(
-                "from the environment, without {} (mode {mode})",
-                path.display()
-            ),
-        ),
+        (false, true) if relays => {
+            let said = format!("from the environment, without {file} (mode {mode})");
+            DoctorCheck::fine(NAME, said)
+        }
         (false, _) if !relays => DoctorCheck::bad(
             NAME,
-            format!(
-                "{} is not there, so there is no model to relay to",
-                path.display()
-            ),
+            format!("{file} is not there, so there is no model to relay to"),
             "`metaclaw setup` asks for one and writes the file; with OpenClaw, `metaclaw start` uses OpenClaw's model",
         ),
         (_, false) => DoctorCheck::note(NAME, unknown.join("; ")),
-        (_, true) => DoctorCheck::fine(NAME, format!("{} (mode {mode})", path.display())),
+        (_, true) => DoctorCheck::fine(NAME, format!("{file} (mode {mode})")),
     }
 }
 

@@ -126,3 +126,32 @@ async fn a_home_that_is_a_file_is_told_with_what_to_do() {
         );
     }
 }
+
+/// The demo starts with a settings file that is not in its home.
+#[tokio::test]
+async fn the_settings_file_of_the_running_process_is_looked_at() {
+    let upstream = Upstream::new();
+    let home = Home::bare();
+    let llm = format!(
+        "{{api_base: '{}', model_id: scripted, api_key: {KEY}}}",
+        upstream.url
+    );
+    home.write(
+        "mine.yaml",
+        format!("mode: skills_only\nproxy: {{port: 0}}\nllm: {llm}\n"),
+    );
+    let file = home.path().join("mine.yaml").display().to_string();
+    home.ask(&["start", "-d", "--no-wire", "-c", &file]).await;
+    let (is_well, said) = checked(&home, "settings").await;
+    assert!(is_well, "{said}");
+    has(
+        &said,
+        ["ok    settings", "HOME/mine.yaml (mode skills_only)"],
+    );
+    let (_, said) = checked(&home, "upstream").await;
+    has(&said, ["ok    upstream", "answers"]);
+    home.ask(&["stop"]).await;
+    let (is_well, said) = checked(&home, "settings").await;
+    assert!(!is_well, "{said}");
+    has(&said, ["HOME/config.yaml is not there"]);
+}

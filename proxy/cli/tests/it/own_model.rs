@@ -69,6 +69,9 @@ async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     chat(&home, "codex").await;
     assert_eq!((work.n_asked(), &*work.shown()), (1, "Bearer sk-own"));
     assert_eq!(work.models(), ["gpt-mine"]);
+    let checked = home.ask(&["doctor"]).await;
+    let answers = format!("{}/models answers; the key is the agent's own", work.url);
+    has(&checked, ["ok    codex", answers.as_str()]);
 
     // Another provider, whose key MetaClaw sends. The proxy runs, and takes it at once.
     let opencode = format!(
@@ -98,10 +101,91 @@ async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     let listed = home.ask(&["wire"]).await;
     let asks = format!("its own model at {}", work.address);
     has(&listed, [asks.as_str(), "asks MetaClaw"]);
+    let own_sections = || ["codex:", "opencode:"].map(|own| home.read("config.yaml").contains(own));
     home.ask(&["unwire", "codex"]).await;
+    assert_eq!(own_sections(), [false, true]);
     home.ask(&["unwire"]).await;
+    assert_eq!(own_sections(), [false, false]);
     assert_eq!((home.read(CODEX), home.read(OPENCODE)), (codex, opencode));
     home.ask(&["stop"]).await;
+}
+
+/// What the owner wrote there stays, and so does what the owner changed or uses elsewhere.
+#[tokio::test]
+async fn unwire_takes_out_of_the_settings_what_wire_wrote_and_nothing_else() {
+    let upstream = Upstream::new();
+    let by_hand = format!("upstreams: {{codex: {{url: '{}'}}}}\n", upstream.url);
+    let changed = "config.yaml stays: it was changed since";
+    for (before, change, told, stays) in [
+        ("", [].as_slice(), "is taken out", [false, false]),
+        (
+            "agents: {codex: {mode: skills_only}}\n",
+            &[],
+            "is taken out",
+            [true, false],
+        ),
+        (&by_hand, &[], "is taken out", [false, true]),
+        (
+            "",
+            &["upstreams.codex.model", "other"],
+            changed,
+            [true, true],
+        ),
+        (
+            "",
+            &["upstreams.codex.url", "http://127.0.0.1:9"],
+            changed,
+            [true, true],
+        ),
+        // Another agent uses the upstream, so a start without it would be refused.
+        (
+            "",
+            &["agents.kim.upstream", "codex"],
+            "config.yaml stays: ",
+            [true, true],
+        ),
+    ] {
+        let (home, _) = with_codex(&upstream);
+        home.write(
+            "config.yaml",
+            format!("# mine\nmode: skills_only\n{before}"),
+        );
+        for _ in 0..2 {
+            home.ask(&["wire", "codex", "--no-start"]).await;
+        }
+        if let [key, value] = change {
+            home.ask(&["config", key, value]).await;
+        }
+        let said = home.ask(&["unwire", "codex"]).await;
+        has(&said, [told]);
+        let settings = home.json(&["config", "--json"]).await.to_string();
+        let is_there = ["agents.codex.", "upstreams.codex."].map(|own| settings.contains(own));
+        assert_eq!(is_there, stays, "{}", home.read("config.yaml"));
+        has(home.read("config.yaml"), ["# mine\nmode: skills_only\n"]);
+    }
+}
+
+/// Before, the agent's provider was written into the home's file, which that process had not read, so the other model
+/// answered.
+#[tokio::test]
+async fn the_settings_file_of_the_running_process_gets_the_agents_own_provider() {
+    let (own, other) = (Upstream::new(), Upstream::new());
+    let (home, codex) = with_codex(&own);
+    let llm = format!("llm: {{api_base: '{}', model_id: scripted}}\n", other.url);
+    home.write("mine.yaml", &llm);
+    let file = home.path().join("mine.yaml").display().to_string();
+    home.ask(&["start", "-d", "-c", &file]).await;
+    home.ask(&["wire", "codex"]).await;
+    chat(&home, "codex").await;
+    assert_eq!((own.n_asked(), other.n_asked()), (1, 0));
+    let said = home.ask(&["unwire", "codex"]).await;
+    has(&said, ["mine.yaml is taken out"]);
+    assert!(!home.read("mine.yaml").contains("codex"));
+    home.ask(&["stop"]).await;
+    assert_eq!(
+        (home.read(CODEX), home.read("config.yaml")),
+        (codex, String::new())
+    );
 }
 
 #[tokio::test]

@@ -109,6 +109,7 @@ fn a_run_file_comes_back_and_hides_its_token() {
         base_url: "http://127.0.0.1:2/v1".to_owned(),
         started_ms: 3,
         version: "0.1.0".to_owned(),
+        settings: None,
     };
     home.publish(&run).unwrap();
     assert_eq!(home.run_file().unwrap().as_ref(), Some(&run));
