@@ -242,6 +242,7 @@ mod tests {
         let expected = [
             ("in_force", 1),
             ("replaced", 1),
+            ("repeated", 0),
             ("noted", 0),
             ("review", 0),
             ("undone", 1),

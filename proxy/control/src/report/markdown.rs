@@ -112,7 +112,7 @@ fn written_line(WrittenSkill { agent, name, state }: &WrittenSkill) -> String {
 fn verdicts(report: &PeriodReport) -> String {
     let line = report.verdicts.line();
     line.map_or_else(String::new, |line| {
-        let hinted = report.verdicts.hinted;
+        let hinted = report.hinted;
         format!("{line}; {hinted} with a hint of what would have been better.")
     })
 }
