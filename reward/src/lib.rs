@@ -16,5 +16,5 @@ pub mod verdict;
 pub use crate::{
     evidence::Evidence,
     policy::{Policy, Questions},
-    rules::{On, Rule, RuleError, Rules, is_thanks, may_complain},
+    rules::{On, Rule, RuleError, Rules, may_complain, plain_verdict},
 };

@@ -28,34 +28,54 @@ pub fn may_complain(text: &str) -> bool {
     COMPLAINT.is_match(text)
 }
 
+static PLAIN: LazyLock<[(Score, Regex); 2]> = LazyLock::new(|| {
+    [
+        (
+            Score::Good,
+            plain(include_str!("../data/thanks.tsv"), "thanks"),
+        ),
+        (
+            Score::Bad,
+            plain(include_str!("../data/complaints.tsv"), "plain"),
+        ),
+    ]
+});
+
+/// Returns the pattern of a text that has nothing but the phrases of a table, and at least one of this kind.
 #[expect(
     clippy::expect_used,
     reason = "phrases of a file of ours, escaped: no input reaches it"
 )]
-static THANKS: LazyLock<Regex> = LazyLock::new(|| {
-    let lines = || include_str!("../data/thanks.tsv").lines();
+fn plain(table: &str, kind: &str) -> Regex {
     let phrases = |kind: &str| {
-        let of_kind = lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix('\t'));
+        let of_kind = table
+            .lines()
+            .filter_map(|line| line.strip_prefix(kind)?.strip_prefix('\t'));
         let phrases: Vec<String> = of_kind
             .flat_map(|line| line.split(" / "))
             .map(regex::escape)
             .collect();
         phrases.join("|")
     };
-    let (thanks, beside) = (phrases("thanks"), phrases("beside"));
-    let pattern = format!("^(?:(?:{beside}) ?)*(?:{thanks})(?: ?(?:{thanks}|{beside}))*$");
+    let (said, beside) = (phrases(kind), phrases("beside"));
+    let pattern = format!("^(?:(?:{beside}) ?)*(?:{said})(?: ?(?:{said}|{beside}))*$");
     Regex::new(&pattern).expect("a pattern of ours")
-});
+}
 
-/// Returns whether a message is nothing but thanks or praise, in one of the languages of `data/thanks.tsv`.
-pub fn is_thanks(text: &str) -> bool {
-    let asks = text.contains(['?', '？']);
+/// Returns the verdict of a message that needs no judge: good if it is nothing but thanks or praise, bad if it is nothing
+/// but a complaint, in one of the languages of `data`.
+pub fn plain_verdict(text: &str) -> Option<Score> {
+    if text.contains(['?', '？']) {
+        return None;
+    }
     let small = text.to_lowercase().replace(['\'', '’'], "");
     let words: Vec<&str> = small
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .collect();
-    !asks && THANKS.is_match(&words.join(" "))
+    let said = words.join(" ");
+    let verdict = PLAIN.iter().find(|(_, words)| words.is_match(&said));
+    verdict.map(|(score, _)| *score)
 }
 
 /// The largest compiled pattern in bytes, so that a pattern in a configuration cannot use up the memory.
@@ -273,7 +293,7 @@ mod tests {
             "ありがとうございます。",
             "감사합니다",
         ] {
-            assert!(is_thanks(thanks), "{thanks}");
+            assert_eq!(plain_verdict(thanks), Some(Score::Good), "{thanks}");
         }
         for other in [
             "",
@@ -288,7 +308,44 @@ mod tests {
             "谢谢，不过太长了",
             "thanksgiving",
         ] {
-            assert!(!is_thanks(other), "{other}");
+            assert_eq!(plain_verdict(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn plain_complaints_are_told_from_complaints_with_more() {
+        for complaint in [
+            "That is wrong.",
+            "Wrong answer!!! Too long.",
+            "This is not what I asked for.",
+            "No, that\u{2019}s too long. Shorter!",
+            "It still doesn't work",
+            "Das ist falsch.",
+            "Non, ce n'est pas ça.",
+            "Eso no funciona.",
+            "Isso está errado!",
+            "Нет, это не то",
+            "不对",
+            "还是不行啊",
+            "いいえ、違います。",
+            "아니요, 틀렸어요",
+        ] {
+            assert_eq!(plain_verdict(complaint), Some(Score::Bad), "{complaint}");
+        }
+        for other in [
+            "No.",
+            "Shorter!",
+            "Is that wrong?",
+            "You broke the build again, fix it.",
+            "What is wrong with my code",
+            "My code does not work, find the mistake.",
+            "Not bad at all, thanks",
+            "That is wrong, it is 7.",
+            "Too long for a tweet",
+            "badminton",
+            "这个错误是什么意思",
+        ] {
+            assert_eq!(plain_verdict(other), None, "{other}");
         }
     }
 

@@ -26,7 +26,7 @@ pub use self::{
     question::{Question, is_doubtful},
 };
 use self::{language::Language, own_words::Sentence};
-use crate::words::pattern;
+use crate::words::{WORD_LISTS, pattern};
 
 static NAMES_A_LESSON: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
@@ -136,7 +136,7 @@ fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
     if let Some(certainty) = language.wish(sentence) {
         return Some(Heard::Wish {
             said: sentence.text.to_owned(),
-            wish: sentence.text.to_owned(),
+            wish: without_opener(sentence.text).to_owned(),
             facet,
             certainty,
         });
@@ -147,6 +147,19 @@ fn hear_sentence(sentence: &Sentence<'_>, answers: bool) -> Option<Heard> {
         wish,
         text: sentence.text.to_owned(),
     })
+}
+
+/// Leaves out an "ok" before a wish, which only answers what was said before.
+fn without_opener(sentence: &str) -> &str {
+    let end = sentence.find(|c: char| !c.is_alphabetic());
+    let (first, rest) = sentence.split_at(end.unwrap_or(sentence.len()));
+    let wish = rest.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let is_opener = WORD_LISTS.list("opener").contains(&&*first.to_lowercase());
+    if is_opener && !wish.is_empty() {
+        wish
+    } else {
+        sentence
+    }
 }
 
 #[cfg(test)]

@@ -88,6 +88,8 @@ pub enum LessonState {
     },
     /// A complaint. One more about the same subject makes a wish.
     Noted,
+    /// A complaint that was said again, which made a wish: a later lesson.
+    Repeated,
     /// It waits for the owner's review.
     Review { why: Vec<Suspicion> },
     /// It was undone, or dismissed.
@@ -143,6 +145,7 @@ impl fmt::Display for LessonState {
             Self::InForce => "in force",
             Self::Replaced { by_wish, .. } => return write!(f, "replaced by: {by_wish}"),
             Self::Noted => "noted; said once more, it is a wish",
+            Self::Repeated => "said again, which made it a wish",
             Self::Review { .. } => "waits for you",
             Self::Undone => "taken back",
             Self::Forgotten => "forgotten",

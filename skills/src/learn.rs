@@ -217,9 +217,10 @@ impl Library {
                 lesson.state = LessonState::Undone;
                 Ok(())
             }
-            LessonState::Replaced { .. } | LessonState::Undone | LessonState::Forgotten => {
-                Err(settled(n, state))
-            }
+            LessonState::Replaced { .. }
+            | LessonState::Repeated
+            | LessonState::Undone
+            | LessonState::Forgotten => Err(settled(n, state)),
         })
     }
 
@@ -290,9 +291,7 @@ impl Library {
         Worded { said, wish, facet }: Worded<'_>,
         certainty: Certainty,
     ) -> Result<Option<u64>, LearnError> {
-        let known = [self.wishes(&origin.agent), self.own_wishes(origin.holder())];
-        let line = one_line(wish);
-        if known.iter().flatten().any(|known| known.text == line) {
+        if self.is_in_force(&origin, wish) {
             return Ok(None);
         }
         self.check_place(origin.holder())?;
@@ -338,11 +337,11 @@ impl Library {
                 && lesson.wish == wish
                 && origin.at_ms.saturating_sub(lesson.origin.at_ms) <= COMPLAINTS_WITHIN_MS
         };
-        let first = journal.newest(is_same).map(|first| {
-            first.state = LessonState::Undone;
-            first.n
-        });
-        if first.is_some() {
+        if self.is_in_force(&origin, wish) {
+            return Ok(None);
+        }
+        if let Some(first) = journal.newest(is_same) {
+            first.state = LessonState::Repeated;
             let facet = Some(facet);
             let wish = Worded {
                 said: text,
@@ -418,6 +417,12 @@ impl Library {
         Ok(())
     }
 
+    fn is_in_force(&self, origin: &Origin, wish: &str) -> bool {
+        let known = [self.wishes(&origin.agent), self.own_wishes(origin.holder())];
+        let line = one_line(wish);
+        known.iter().flatten().any(|known| known.text == line)
+    }
+
     fn check_place(&self, holder: Holder<'_>) -> Result<(), LearnError> {
         let Some(sender) = holder.sender else {
             return Ok(());
@@ -490,6 +495,9 @@ fn settled(n: u64, state: &LessonState) -> LearnError {
             LessonState::InForce => "in force",
             LessonState::Replaced { .. } => "replaced",
             LessonState::Noted => "a complaint that was noted, not a wish",
+            LessonState::Repeated => {
+                "a complaint that was said again: undo the wish that it became"
+            }
             LessonState::Review { .. } => "waiting for review",
             LessonState::Undone => "undone already",
             LessonState::Forgotten => "forgotten: its words are gone",

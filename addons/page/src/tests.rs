@@ -42,6 +42,7 @@ impl OpenParts for FilesOfDefaults {
             is_gated: true,
             step_figures: self.0.learning(),
             prices: ModelPrices::default(),
+            judges_complaints: true,
         })
     }
 

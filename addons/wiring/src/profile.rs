@@ -153,7 +153,7 @@ impl AgentProfile {
         if let Some(credential) = self.credential.as_ref().filter(|_| !has_key) {
             let upstream = target.upstream.as_deref().unwrap_or("its upstream");
             settings.notes.push(format!(
-                "MetaClaw has no key of its own: it passes {credential} on to {upstream}"
+                "MetaClaw passes {credential} on to {upstream}, and adds no key of its own"
             ));
         }
         let mut words = json!({

@@ -32,7 +32,7 @@ pub(crate) enum Judging {
     },
 }
 
-/// Who hears wishes and facts where the judge is no model that could.
+/// Who hears wishes and facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hearing {
     Model(Box<LlmConfig>),
@@ -70,6 +70,21 @@ impl Judging {
     }
 }
 
+/// Returns whether anybody uses the verdict of a model: weights learn from every turn, and skills from failures.
+pub(crate) fn uses_verdicts(config: &Config, policy: &Policy) -> bool {
+    let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
+    trains || skill_writer(config).is_some()
+}
+
+/// Returns whether a model, or the owner's reward function, judges what may be a complaint.
+pub(crate) fn judges_complaints(config: &Config, policy: &Policy) -> bool {
+    match Judging::from_config(config, policy) {
+        Ok(Judging::Function(_)) => true,
+        Ok(Judging::Models { .. } | Judging::Base) => uses_verdicts(config, policy),
+        Ok(Judging::Nobody | Judging::Rules) | Err(_) => false,
+    }
+}
+
 /// Returns whether weights are trained although the settings name no judge, as in the Python original's configurations.
 fn needs_verdicts(config: &Config, policy: &Policy) -> bool {
     let learner = &config.learner;
@@ -94,6 +109,15 @@ impl Hearing {
             Some(model) => Some(Self::Model(Box::new(model))),
             None => policy.that_serves(config).is_some().then_some(Self::Policy),
         }
+    }
+}
+
+/// Returns who hears what is typed to any agent: the judge's model, or another.
+pub(crate) fn hearer(config: &Config, policy: &Policy, judging: &Judging) -> Option<Hearing> {
+    let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.enabled);
+    match judging {
+        Judging::Models { first, .. } => is_wanted.then(|| Hearing::Model(first.clone())),
+        _ => Hearing::from_config(config, policy, judging),
     }
 }
 

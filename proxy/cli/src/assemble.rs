@@ -6,7 +6,7 @@
 //! the trainer goes, the log is closed.
 
 use std::{
-    path::{self, Path, PathBuf},
+    path::{self, PathBuf},
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -19,13 +19,12 @@ use metaclaw_control::{
     home::{Home, RunFile},
     instance::{GatewayRoom, Instance, Rooms, RunRoom},
     privacy, server,
-    status::RunSummary,
     token_budget::{self, TokenBudget},
 };
 use metaclaw_gateway::{Services, max_local_connections, serve_local};
 use metaclaw_learner::note_hosts;
 use metaclaw_page::PageState;
-use metaclaw_settings::{Loaded, Policy, fingerprint};
+use metaclaw_settings::{Loaded, Policy};
 use metaclaw_turns::TurnLog;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -34,10 +33,11 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use self::{
     agents::Connector, background::Background, control_listeners::ControlListeners,
-    gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources, trainer::Training,
+    gateway::GatewayMaker, in_use::UsedSettings, learning::LearningMaker, metrics::MetricSources,
+    trainer::Training,
 };
 use crate::{
-    banner::{self, Banner},
+    banner::Banner,
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
@@ -52,6 +52,7 @@ mod cloud;
 mod control_listeners;
 mod followers;
 mod gateway;
+mod in_use;
 mod learning;
 mod lessons;
 mod memory;
@@ -141,7 +142,7 @@ impl ServingProcess {
         let (loaded, policy, site) = (&start.loaded, &start.policy, &start.site);
         let (config, home) = (&loaded.config, &site.home);
         let (background, process) = (Background::default(), CancellationToken::new());
-        let about = banner::about(config, policy)?;
+        let settings = Arc::new(UsedSettings::new(start)?);
 
         let listener =
             gateway::listen(config.gateway.proxy.address(), start.listens_on_stdin).await?;
@@ -164,7 +165,7 @@ impl ServingProcess {
         let (learning, judge) = maker.start(&serving, &privacy, &background).await?;
         let warnings = warnings(loaded, unusable, &training, &log).await;
 
-        let run = run_room(start, about, process.clone())?;
+        let run = run_room(start, Arc::clone(&settings), process.clone())?;
         let token = random_token();
         let counted = MetricSources {
             learner: learning.learner.clone(),
@@ -189,7 +190,8 @@ impl ServingProcess {
         share::start(&config.skills.share, site, &lessons.library, &background)?;
 
         let address = listener.local_addr()?;
-        let agents = Connector::new(site, &start.config_name, address, gateway.upstreams());
+        let file = &start.config_name;
+        let agents = Connector::new(site, file, address, gateway.upstreams(), settings);
         let rooms = Arc::new(Rooms {
             run,
             log,
@@ -221,7 +223,7 @@ impl ServingProcess {
         let banner = Banner {
             loaded,
             policy,
-            about: &self.rooms.run.about,
+            about: &self.rooms.run.settings.about(),
             sources: &loaded.sources(&start.config_name),
             off: &self.rooms.gateway.privacy.switch.off(),
             proxy: self.rooms.gateway.address,
@@ -268,11 +270,6 @@ async fn warnings(
     warnings
 }
 
-fn changed_settings(file: &Path) -> Arc<dyn Fn() -> Option<PathBuf> + Send + Sync> {
-    let (file, before) = (file.to_owned(), fingerprint(file));
-    Arc::new(move || (fingerprint(&file) != before).then(|| file.clone()))
-}
-
 fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
     let Background { tasks, ending } = background;
     let (log, library) = (rooms.log.clone(), rooms.lessons.library.clone());
@@ -290,18 +287,16 @@ fn keep_house(start: &Start, rooms: &Rooms, background: &Background) {
 
 fn run_room(
     start: &Start,
-    about: RunSummary,
+    settings: Arc<UsedSettings>,
     ending: CancellationToken,
 ) -> anyhow::Result<RunRoom> {
     let logins = BrowserLogins::open(&start.site.home).context("cannot use page.key")?;
     let dropped_lines = start.dropped_lines.clone();
     Ok(RunRoom {
-        about,
+        settings,
         since_ms: now_ms(),
-        changed_settings: changed_settings(&start.config_name),
         dropped_lines: Arc::new(move || dropped_lines.dropped_lines()),
         logins: Arc::new(logins),
-        prices: model_prices(&start.loaded.config, &start.policy),
         ending,
     })
 }

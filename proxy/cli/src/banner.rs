@@ -1,10 +1,10 @@
 //! What a person is told at the start: where, what serves, what learns, what leaves the machine.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use metaclaw_chat::Mode;
 use metaclaw_control::{privacy, status::RunSummary};
-use metaclaw_gateway::{GatewayConfig, RelayOnly};
+use metaclaw_gateway::{GatewayConfig, LLM, POLICY, RelayOnly};
 use metaclaw_settings::{
     Config, InertUse, Loaded, Policy,
     address::{host, is_bedrock, is_here},
@@ -12,7 +12,7 @@ use metaclaw_settings::{
 
 use self::egress::egress;
 use crate::{
-    asked::Judging,
+    asked::{Judging, judges_complaints},
     wires::{Pointed, agent_name, origin},
 };
 
@@ -41,22 +41,48 @@ pub(crate) struct Banner<'a> {
     pub agent: Option<&'a Pointed>,
 }
 
-/// What serves, what learns and what leaves the machine, by the settings alone.
+/// What serves, what learns and what leaves the machine, by the settings alone: those that chats go by, and those that
+/// learning does.
 ///
 /// # Errors
 /// If a judge is configured that lacks what it needs.
-pub(crate) fn about(config: &Config, policy: &Policy) -> anyhow::Result<RunSummary> {
-    let judging = Judging::from_config(config, policy)?;
+pub(crate) fn about(
+    chats: &Config,
+    learning: &Config,
+    policy: &Policy,
+) -> anyhow::Result<RunSummary> {
+    let judging = Judging::from_config(learning, policy)?;
     Ok(RunSummary {
-        mode: config.learner.mode.as_str().to_owned(),
-        serves: serves(config, policy),
-        learns: learns(config, policy, &judging),
-        leaves: egress(config, policy, &judging),
+        mode: learning.learner.mode.as_str().to_owned(),
+        serves: serves(chats, policy),
+        learns: learns(learning, policy, &judging),
+        leaves: egress(chats, learning, policy, &judging),
+        judges_complaints: judges_complaints(learning, policy),
+        places: places(chats, policy),
     })
 }
 
+/// Returns where each upstream is.
+fn places(config: &Config, policy: &Policy) -> BTreeMap<String, String> {
+    let llm = config.llm.api_base.as_deref().map(|url| (LLM, url));
+    // What is not elsewhere is here.
+    let policy = policy.is_some().then(|| policy.elsewhere());
+    let policy = policy.map(|url| (POLICY, url.unwrap_or("http://127.0.0.1")));
+    let named = config.gateway.upstreams.iter();
+    let named = named.filter_map(|(name, own)| Some((name.as_str(), own.address()?)));
+    let place = |(name, url): (&str, &str)| {
+        let place = if is_here(url) {
+            "this machine"
+        } else {
+            host(url)
+        };
+        (name.to_owned(), place.to_owned())
+    };
+    named.chain(llm).chain(policy).map(place).collect()
+}
+
 fn serves(config: &Config, policy: &Policy) -> String {
-    match policy {
+    let first = match policy {
         Policy::Local { model } => {
             let name = model.file_name().unwrap_or(model.as_os_str());
             format!("{} on the local trainer", name.to_string_lossy())
@@ -70,34 +96,47 @@ fn serves(config: &Config, policy: &Policy) -> String {
             format!("{} at {} ({service})", cloud.model, host(&cloud.url))
         }
         Policy::Cloud(cloud) => {
-            let answers = upstreams(config).unwrap_or_else(|| {
+            let answers = upstreams(config, true).unwrap_or_else(|| {
                 "nothing yet: `metaclaw setup` asks for a provider, or allow the training server (metaclaw config privacy.cloud_training_ok true)"
                     .to_owned()
             });
-            format!(
+            return format!(
                 "{answers}; {} at {} is sent nothing and does not answer (privacy.cloud_training_ok is not true)",
                 cloud.model,
                 host(&cloud.url)
-            )
+            );
         }
-        Policy::None => upstreams(config).unwrap_or_else(|| {
-            "nothing yet: `metaclaw setup` asks for a provider, or for a model of your own"
-                .to_owned()
-        }),
+        Policy::None => {
+            return upstreams(config, true).unwrap_or_else(|| {
+                "nothing yet: `metaclaw setup` asks for a provider, or for a model of your own"
+                    .to_owned()
+            });
+        }
+    };
+    match upstreams(config, false) {
+        Some(own) => format!("{first}, {own}"),
+        None => first,
     }
 }
 
-fn upstreams(config: &Config) -> Option<String> {
-    let llm = &config.llm;
-    if let Some(url) = &llm.api_base {
+/// Returns the upstreams of single agents, and those that answer all others if `of_all`.
+fn upstreams(config: &Config, of_all: bool) -> Option<String> {
+    let (llm, gateway) = (&config.llm, &config.gateway);
+    let mut places = Vec::new();
+    if let Some(url) = llm.api_base.as_ref().filter(|_| of_all) {
         let model = llm.model_id.as_deref();
         let named = model.unwrap_or("the model that your agent asks for");
-        return Some(format!("{named} at {}", host(url)));
+        places.push(format!("{named} at {}", host(url)));
     }
-    let upstreams = config.gateway.upstreams.iter();
-    let places =
-        upstreams.filter_map(|(name, own)| Some(format!("{name} at {}", host(own.address()?))));
-    let places: Vec<String> = places.collect();
+    let own = gateway.agents.values().flat_map(|agent| &agent.upstream);
+    let is_asked = |name: &String| {
+        own.clone().any(|one| one == name) || of_all && gateway.routing.order.contains(name)
+    };
+    for (name, upstream) in &gateway.upstreams {
+        if let Some(url) = upstream.address().filter(|_| is_asked(name)) {
+            places.push(format!("{name} at {}", host(url)));
+        }
+    }
     (!places.is_empty()).then(|| places.join(", "))
 }
 
@@ -177,6 +216,7 @@ impl Banner<'_> {
             serves,
             learns,
             leaves,
+            ..
         } = self.about;
         let mut lines = vec![
             format!("MetaClaw {} listens", env!("CARGO_PKG_VERSION")),

@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, ensure};
 use metaclaw_control::agents::{AgentState, FoundAgent};
+use metaclaw_settings::address::{host, is_here};
 use metaclaw_wiring::{
     AgentProfile, AskedToday, OPENCLAW, PROFILES, WireStanding, detect, profile,
 };
@@ -12,6 +13,7 @@ use self::{
     own_settings::OwnSettings,
 };
 use crate::{
+    asked::{Hearing, Judging, hearer},
     commands::context::Context,
     wires::{agent_name, order_text, restored_text, surroundings, wires, with_hand},
 };
@@ -66,8 +68,22 @@ pub(crate) fn connect(goal: &Goal, agent: &AgentProfile) -> anyhow::Result<Vec<S
         (wires.accept(agent, &surroundings, &target), told)
     };
     let notes = notes.map_err(with_hand)?.into_iter();
+    let notes = notes.chain(learning_note(goal));
     let notes = notes.map(|note| format!("note: {note}"));
     Ok([told].into_iter().chain(notes).collect())
+}
+
+/// Returns where the words of every agent go besides its own provider, if that is another machine.
+fn learning_note(goal: &Goal) -> Option<String> {
+    let (config, policy) = (&goal.loaded.config, &goal.policy);
+    let judging = Judging::from_config(config, policy).ok()?;
+    let Hearing::Model(model) = hearer(config, policy, &judging)? else {
+        return None;
+    };
+    (!is_here(&model.url)).then(|| {
+        let host = host(&model.url);
+        format!("to hear wishes and judge replies, MetaClaw may send what you say to any agent to {host} (llm.*, judge.*)")
+    })
 }
 
 /// Restores the agent's files for good, and takes its provider out of the settings. Returns what was done, or `None` if it

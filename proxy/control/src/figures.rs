@@ -42,10 +42,18 @@ pub struct Verdicts {
     pub good: u64,
     pub unclear: u64,
     pub bad: u64,
-    /// Verdicts with a hint of what would have been better. Only turns that still exist are counted.
-    pub hinted: u64,
     /// Turns whose reply the owner's next words could judge.
     pub followed: u64,
+    pub judging: JudgingFigures,
+}
+
+/// What the verdicts leave out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JudgingFigures {
+    /// Whether a model judges what may be a complaint. Rules judge only plain ones.
+    pub by_model: bool,
+    /// Turns that wait for a verdict now.
+    pub waiting: u64,
 }
 
 /// Tokens, as the upstreams counted them.
@@ -116,22 +124,23 @@ pub fn n_turns(counts: &DailyCounts) -> u64 {
 }
 
 /// Returns the verdicts of the owner's turns.
-pub fn verdicts(counts: &DailyCounts) -> Verdicts {
+pub(crate) fn verdicts(counts: &DailyCounts, judging: JudgingFigures) -> Verdicts {
     Verdicts {
         good: counts.good,
         unclear: counts.unclear,
         bad: counts.bad,
-        hinted: 0,
-        followed: followed(counts),
+        followed: counts.followed,
+        judging,
     }
 }
 
-/// Returns the number of turns whose reply the owner's next words could judge. An earlier version did not count them;
-/// then these are all turns with the owner.
+/// Returns the number of an agent's turns of one day whose reply the owner's next words could judge. An earlier version
+/// did not count them, or only those after an update; then these are all turns with the owner.
 fn followed(counts: &DailyCounts) -> u64 {
-    match counts.good + counts.unclear + counts.bad {
-        1.. if counts.followed == 0 => counts.turns,
-        _ => counts.followed,
+    if counts.followed < counts.good + counts.unclear + counts.bad {
+        counts.turns
+    } else {
+        counts.followed
     }
 }
 
@@ -218,6 +227,15 @@ impl Period {
     }
 }
 
+// === impl JudgingFigures ===
+
+impl JudgingFigures {
+    /// Returns those of a day whose verdicts are there.
+    pub(crate) fn settled(self) -> Self {
+        Self { waiting: 0, ..self }
+    }
+}
+
 // === impl Verdicts ===
 
 impl Verdicts {
@@ -228,38 +246,63 @@ impl Verdicts {
         (self.are_of_all() && of >= COMPLAINTS_IN).then_some(Share { n, of })
     }
 
-    /// Returns the share of turns that were followed by a complaint.
-    pub fn complaints(&self) -> Share {
-        Share {
+    /// Returns the share of turns that were followed by a complaint. `None` while verdicts wait, and if no model judges
+    /// and nobody complained plainly: then it is not known whether there were none.
+    pub fn complaints(&self) -> Option<Share> {
+        let JudgingFigures { by_model, waiting } = self.judging;
+        let is_known = waiting == 0 && (by_model || self.bad > 0);
+        is_known.then_some(Share {
             n: self.bad,
-            of: self.followed.max(self.judged()),
-        }
+            of: self.answered(),
+        })
+    }
+
+    pub(crate) fn answered(&self) -> u64 {
+        self.followed.max(self.judged())
     }
 
     /// Returns how the replies were taken, in words, or `None` if nothing was answered.
     pub fn line(&self) -> Option<String> {
-        let Self {
-            good, bad, unclear, ..
-        } = self;
-        if self.are_of_all() {
+        let (good, bad, unclear) = (self.good, self.bad, self.unclear);
+        let JudgingFigures { by_model, waiting } = self.judging;
+        let of = self.answered();
+        let mut line = if of == 0 {
+            return None;
+        } else if self.are_of_all() {
             let percent = self.pass_rate().and_then(Share::percent);
             let percent = percent.map_or_else(String::new, |percent| format!(" ({percent} %)"));
-            return Some(format!(
-                "{good} good{percent}, {bad} bad, {unclear} unclear"
-            ));
-        }
-        let Share { n, of } = self.complaints();
-        let rate = n as f64 * COMPLAINTS_IN as f64 / of as f64;
-        let rate = match of {
-            0 => return None,
-            COMPLAINTS_IN.. => format!(" ({rate:.1} in {COMPLAINTS_IN})"),
-            _ => String::new(),
+            format!("{good} good{percent}, {bad} bad, {unclear} unclear")
+        } else {
+            let complaints = match (bad, by_model) {
+                (0, true) if waiting > 0 => String::new(),
+                (0, false) => "no plain complaint and ".to_owned(),
+                (n, _) => {
+                    let plain = if by_model { "" } else { "plain " };
+                    let s = if n == 1 { "" } else { "s" };
+                    format!("{n} {plain}complaint{s}{} and ", self.rate_text())
+                }
+            };
+            let replies = if of == 1 { "reply" } else { "replies" };
+            let others = if by_model {
+                ""
+            } else {
+                "; other complaints are not judged: no model for it"
+            };
+            format!("{complaints}{good} thanks in your answers to {of} {replies}{others}")
         };
-        let complaints = if n == 1 { "complaint" } else { "complaints" };
-        let replies = if of == 1 { "reply" } else { "replies" };
-        Some(format!(
-            "{n} {complaints}{rate} and {good} thanks in your answers to {of} {replies}"
-        ))
+        if waiting > 0 {
+            let s = if waiting == 1 { "s" } else { "" };
+            line += &format!("; {waiting} wait{s} for a verdict");
+        }
+        Some(line)
+    }
+
+    fn rate_text(&self) -> String {
+        let share = self.complaints().filter(|share| share.of >= COMPLAINTS_IN);
+        let rate = share.and_then(Share::value);
+        let rate =
+            rate.map(|rate| format!(" ({:.1} in {COMPLAINTS_IN})", rate * COMPLAINTS_IN as f64));
+        rate.unwrap_or_default()
     }
 
     /// Returns whether at least four of five turns have a verdict. Where only possible complaints and thanks are judged,
@@ -468,11 +511,18 @@ mod tests {
         assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
     }
 
+    const BY_MODEL: JudgingFigures = JudgingFigures {
+        by_model: true,
+        waiting: 0,
+    };
+
     fn verdicts(good: u64, bad: u64, followed: u64) -> Verdicts {
+        let judging = BY_MODEL;
         Verdicts {
             good,
             bad,
             followed,
+            judging,
             ..Verdicts::default()
         }
     }
@@ -505,6 +555,49 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_judges_and_what_waits_is_said_and_is_no_zero() {
+        let of = |good, bad, by_model, waiting| {
+            let verdicts = Verdicts {
+                judging: JudgingFigures { by_model, waiting },
+                ..verdicts(good, bad, 40)
+            };
+            let share = verdicts.complaints().map(|share| share.n);
+            (share, verdicts.line().unwrap())
+        };
+        let thanks = "4 thanks in your answers to 40 replies";
+        let no_model = "other complaints are not judged: no model for it";
+        for (found, share, line) in [
+            (
+                of(4, 0, true, 0),
+                Some(0),
+                format!("0 complaints (0.0 in 20) and {thanks}"),
+            ),
+            (
+                of(4, 0, true, 6),
+                None,
+                format!("{thanks}; 6 wait for a verdict"),
+            ),
+            (
+                of(4, 2, true, 1),
+                None,
+                format!("2 complaints and {thanks}; 1 waits for a verdict"),
+            ),
+            (
+                of(4, 0, false, 0),
+                None,
+                format!("no plain complaint and {thanks}; {no_model}"),
+            ),
+            (
+                of(4, 2, false, 0),
+                Some(2),
+                format!("2 plain complaints (1.0 in 20) and {thanks}; {no_model}"),
+            ),
+        ] {
+            assert_eq!(found, (share, line));
+        }
+    }
+
+    #[test]
     fn days_of_an_earlier_version_count_all_turns_with_the_owner() {
         let counts = |followed, bad| DailyCounts {
             turns: 7,
@@ -512,8 +605,13 @@ mod tests {
             bad,
             ..DailyCounts::default()
         };
-        for (counts, of) in [(counts(0, 1), 7), (counts(5, 1), 5), (counts(0, 0), 0)] {
-            assert_eq!(super::verdicts(&counts).complaints().of, of, "{counts:?}");
+        for (counts, of) in [
+            (counts(0, 1), 7),
+            (counts(5, 1), 5),
+            (counts(2, 5), 7),
+            (counts(0, 0), 0),
+        ] {
+            assert_eq!(followed(&counts), of, "{counts:?}");
         }
     }
 

@@ -30,6 +30,7 @@ use crate::{
     cloud_spend::Meter,
     compare::Comparer,
     costs::ModelPrices,
+    figures::JudgingFigures,
     forgetting::KeptLessons,
     home::{Home, HomeLock},
     policy_context::PolicyContext,
@@ -66,20 +67,27 @@ pub struct Rooms {
 
 /// The process itself.
 pub struct RunRoom {
-    /// Which model serves, what learns, and which data leaves the machine.
-    pub about: RunSummary,
+    pub settings: Arc<dyn SettingsInUse>,
     /// The time at which the proxy began to listen, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Returns the path of the settings file if the file has changed since the start.
-    pub changed_settings: Arc<dyn Fn() -> Option<PathBuf> + Send + Sync>,
     /// Counts log lines that were dropped.
     pub dropped_lines: Arc<dyn Fn() -> usize + Send + Sync>,
     /// The browsers that may see the page.
     pub logins: Arc<BrowserLogins>,
-    /// What models cost.
-    pub prices: ModelPrices,
     /// Cancelled when the process is to end.
     pub ending: CancellationToken,
+}
+
+/// The settings that a process uses: those of its start, with the upstreams and agents that came since.
+pub trait SettingsInUse: fmt::Debug + Send + Sync {
+    /// Returns which model serves, what learns, and which data leaves the machine.
+    fn about(&self) -> RunSummary;
+
+    /// Returns what models cost.
+    fn prices(&self) -> ModelPrices;
+
+    /// Returns the path of the settings file if it says something else.
+    fn changed(&self) -> Option<PathBuf>;
 }
 
 /// What stands between agents and models.
@@ -158,6 +166,8 @@ pub struct FileSettings {
     /// The folder with the figures of training steps.
     pub step_figures: PathBuf,
     pub prices: ModelPrices,
+    /// Whether a model judges what may be a complaint.
+    pub judges_complaints: bool,
 }
 
 /// A learner of which no task runs: it does what it is asked, and nothing by itself.
@@ -369,8 +379,22 @@ impl Instance {
     /// Where a setting is refused.
     pub fn prices(&self) -> anyhow::Result<ModelPrices> {
         match &self.parts {
-            InstanceParts::Process(rooms) => Ok(rooms.run.prices.clone()),
+            InstanceParts::Process(rooms) => Ok(rooms.run.settings.prices()),
             InstanceParts::Files(files) => Ok(files.opener.settings()?.prices),
+        }
+    }
+
+    /// What verdicts leave out. Where nothing runs, nothing is being judged.
+    ///
+    /// # Errors
+    /// Where a setting is refused.
+    pub fn judging(&self) -> anyhow::Result<JudgingFigures> {
+        match &self.parts {
+            InstanceParts::Process(rooms) => Ok(rooms.judging()),
+            InstanceParts::Files(files) => Ok(JudgingFigures {
+                by_model: files.opener.settings()?.judges_complaints,
+                waiting: 0,
+            }),
         }
     }
 
@@ -430,6 +454,13 @@ impl OpenedFiles {
 // === impl Rooms ===
 
 impl Rooms {
+    pub(crate) fn judging(&self) -> JudgingFigures {
+        JudgingFigures {
+            by_model: self.run.settings.about().judges_complaints,
+            waiting: self.learning.learner.counts().n_waiting as u64,
+        }
+    }
+
     /// The agents that are served with an adapter: those of the log, but for what was withdrawn.
     pub(crate) async fn served(&self) -> Result<Vec<(AgentId, String)>, LogError> {
         let mut served = self.log.serving().await?;

@@ -16,8 +16,8 @@ mod tests;
 use crate::{
     costs::{CostRow, ModelPrices},
     figures::{
-        ChatTokens, CountedDays, ExistingTurns, Period, PrefixReport, UpstreamDay, Verdicts,
-        chat_tokens, n_turns, verdicts,
+        ChatTokens, CountedDays, ExistingTurns, JudgingFigures, Period, PrefixReport, UpstreamDay,
+        Verdicts, chat_tokens, n_turns, verdicts,
     },
     waiting::WaitingReviews,
 };
@@ -40,6 +40,8 @@ pub struct PeriodReport {
     /// The skills that were written in these days after failures, in their present state.
     pub written: Vec<WrittenSkill>,
     pub verdicts: Verdicts,
+    /// Verdicts with a hint of what would have been better, of turns that still exist.
+    pub hinted: u64,
     /// Turns from which nothing is learned, by reason.
     pub unused: BTreeMap<String, u64>,
     /// The training steps of these days, in order.
@@ -117,6 +119,7 @@ pub fn report<'a>(
     library: &'a Library,
     period: Period,
     prices: ModelPrices,
+    judging: JudgingFigures,
 ) -> BoxFuture<'a, anyhow::Result<PeriodReport>> {
     Box::pin(async move {
         // The counts are read before the turns, so that a new turn is not taken for a deleted one.
@@ -139,10 +142,8 @@ pub fn report<'a>(
             agents: counted.turns_by_agent(),
             heard,
             written: written(proposals, period),
-            verdicts: Verdicts {
-                hinted: existing.n_hinted,
-                ..verdicts(&counts)
-            },
+            verdicts: verdicts(&counts, judging),
+            hinted: existing.n_hinted,
             unused: existing.unused,
             steps: steps
                 .filter(|step| period.has(step.taken_ms))
@@ -162,7 +163,10 @@ pub fn report<'a>(
             waiting,
             days: period
                 .days()
-                .map(|day| DayRow::new(day, by_day.get(&day).copied().unwrap_or_default()))
+                .map(|day| {
+                    let counts = by_day.get(&day).copied().unwrap_or_default();
+                    DayRow::new(day, counts, judging.settled())
+                })
                 .collect(),
             costs: existing.costs,
             added_chars: existing.added_chars,
@@ -208,12 +212,12 @@ fn written(proposals: Vec<Proposal>, period: Period) -> Vec<WrittenSkill> {
 // === impl DayRow ===
 
 impl DayRow {
-    fn new(day: Date, counts: DailyCounts) -> Self {
+    fn new(day: Date, counts: DailyCounts, judging: JudgingFigures) -> Self {
         let chat = chat_tokens(&counts);
         Self {
             day,
             turns: n_turns(&counts),
-            verdicts: verdicts(&counts),
+            verdicts: verdicts(&counts, judging),
             lessons: counts.lessons,
             tokens: chat.prompt + chat.completion,
             prompt: chat.prompt,

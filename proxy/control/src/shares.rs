@@ -27,6 +27,14 @@ impl Share {
         (self.of > 0).then(|| self.n as f64 / self.of as f64)
     }
 
+    /// Returns the share in words, or `None` if `of` is 0. What is less than half a percent is not nothing.
+    pub fn text(self) -> Option<String> {
+        Some(match self.percent()? {
+            0 if self.n > 0 => "under 1 %".to_owned(),
+            percent => format!("{percent} %"),
+        })
+    }
+
     /// Returns the share in percent, or `None` if `of` is 0.
     pub fn percent(self) -> Option<u64> {
         (self.n * 100 + self.of / 2).checked_div(self.of)
@@ -108,5 +116,13 @@ mod tests {
             assert_eq!(Share { n, of }.percent(), percent, "{n} of {of}");
         }
         assert_eq!(Share { n: 0, of: 0 }.value(), None);
+        for (n, of, text) in [
+            (0, 0, None),
+            (0, 9, Some("0 %")),
+            (1, 2_000, Some("under 1 %")),
+            (1, 200, Some("1 %")),
+        ] {
+            assert_eq!(Share { n, of }.text().as_deref(), text, "{n} of {of}");
+        }
     }
 }

@@ -26,6 +26,10 @@ pub struct RunSummary {
     /// What gets better, and when.
     pub learns: String,
     pub leaves: String,
+    /// Whether a model judges what may be a complaint.
+    pub judges_complaints: bool,
+    /// Where each upstream is: a host, or this machine.
+    pub places: BTreeMap<String, String>,
 }
 
 /// How the running process is.

@@ -46,6 +46,7 @@ impl OpenParts for DefaultFiles {
             is_gated: true,
             step_figures: self.0.learning(),
             prices: ModelPrices::default(),
+            judges_complaints: true,
         })
     }
 

@@ -10,12 +10,15 @@ use std::{
 use futures_util::future::BoxFuture;
 use metaclaw_chat::{AgentId, lock, now_ms};
 use metaclaw_llm::{Budget, BudgetConfig, Spent};
-use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
+use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::home::write_private;
+use crate::{
+    figures::{CountedDays, Period, Share, date_of},
+    home::write_private,
+};
 
 /// The interval at which the count is written; a kill loses at most this much.
 const EVERY: Duration = Duration::from_secs(30);
@@ -44,10 +47,10 @@ impl Spend {
         self.limit.saturating_sub(self.spent.learning)
     }
 
-    /// Returns what learning used today in percent of what the chat used, rounded up, or `None` if no chat was counted.
-    pub fn learning_share(&self) -> Option<u64> {
-        let of_chat = self.spent.learning.saturating_mul(100);
-        (self.spent.chat > 0).then(|| of_chat.div_ceil(self.spent.chat))
+    /// Returns what learning used today as a share of what the chat used, or `None` if no chat was counted.
+    pub fn learning_share(&self) -> Option<String> {
+        let (n, of) = (self.spent.learning, self.spent.chat);
+        Share { n, of }.text()
     }
 }
 
@@ -77,12 +80,8 @@ impl TokenBudget {
     /// Returns the log's errors; then the earlier count stays.
     pub fn update(&self, now_ms: u64) -> BoxFuture<'_, Result<DailyCounts, LogError>> {
         Box::pin(async move {
-            let day = day_of(now_ms);
-            let mut today = DailyCounts::default();
-            let counted = self.log.statistics(day).await?.into_iter();
-            counted
-                .filter(|counted| counted.day == day)
-                .for_each(|counted| today += counted.counts);
+            let today = Period::until(date_of(now_ms), 1);
+            let today = CountedDays::read(&self.log, today, None).await?.sum();
             let mut budget = self.budget();
             let n_turns = today.turns + today.side_turns;
             budget.chat_is(now_ms, today.tokens_in + today.tokens_out, n_turns);

@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, future, stream};
 use metaclaw_chat::{AgentId, JudgedBy, Score, TurnId, Verdict, now_ms};
-use metaclaw_reward::{hint, is_thanks, may_complain};
+use metaclaw_reward::{hint, may_complain, plain_verdict};
 use metaclaw_skills::{Remark, remark};
 use metaclaw_turns::{LogError, Turn, TurnKind, TurnState};
 use tokio::{task::JoinSet, time::Instant};
@@ -31,6 +31,7 @@ use self::{
     silence::{FoundTurns, SessionSilence, of_agent, of_all},
 };
 use crate::{
+    config::JudgeKind,
     feed::{Feed, FeedNext},
     judge::{AskFailed, Case, NoVerdict, Price},
     owner_text::owner_says,
@@ -235,8 +236,8 @@ pub(super) async fn look_at_follower(
         return Ok(LookResult::Done);
     }
     let worth = price(shared, &turn, why);
-    let thanks = thanks(shared, &turn, worth);
-    if !thanks && !shared.judge.judges(worth) {
+    let plain = plain(shared, &turn, worth);
+    if plain.is_none() && !shared.judge.judges(worth) {
         return Ok(done);
     }
     let Some(Followed { before, new_from }) = followed(shared, &turn).await? else {
@@ -253,19 +254,18 @@ pub(super) async fn look_at_follower(
         shared.spend(before.id, ExcludeReason::Incomplete).await?;
         return Ok(done);
     };
-    let price = if thanks {
+    let price = if plain.is_some() {
         Price::Nothing
     } else {
         affordable(shared, &turn, worth, why).await?
     };
-    match shared.judge.verdict(&case, price).await {
-        Ok(Ok(verdict)) => note(shared, &before, with_owners_hint(verdict, &turn)).await?,
-        Ok(Err(NoVerdict::NotAsked)) if thanks => {
-            let verdict = Verdict::new(Score::Good, JudgedBy::Rules);
-            note(shared, &before, verdict).await?;
+    let verdict = shared.judge.verdict(&case, price).await;
+    match (verdict, plain) {
+        (Ok(Ok(verdict)), _) | (Ok(Err(NoVerdict::NotAsked)), Some(verdict)) => {
+            note(shared, &before, with_owners_hint(verdict, &turn)).await?;
         }
-        Ok(Err(NoVerdict::NotAsked)) if price != worth => return Ok(LookResult::Later),
-        Ok(Err(no_verdict)) => {
+        (Ok(Err(NoVerdict::NotAsked)), None) if price != worth => return Ok(LookResult::Later),
+        (Ok(Err(no_verdict)), _) => {
             shared.status.judge_answered();
             // Elsewhere, the turn waits, because verdicts may be needed later, and a better judge may be configured.
             let is_final = no_verdict == NoVerdict::NoVote || shared.trains(&turn.agent);
@@ -273,7 +273,7 @@ pub(super) async fn look_at_follower(
                 shared.spend(before.id, why).await?;
             }
         }
-        Err(failed) => return Ok(LookResult::Waits(failed)),
+        (Err(failed), _) => return Ok(LookResult::Waits(failed)),
     }
     Ok(done)
 }
@@ -433,11 +433,13 @@ fn price(shared: &Shared, following: &Turn, why: LookReason) -> Price {
     }
 }
 
-/// Returns whether a message is plain thanks, which is a verdict at no cost. Where complaints are not judged, thanks are
-/// not either: every reply would look good.
-fn thanks(shared: &Shared, following: &Turn, worth: Price) -> bool {
-    worth != Price::Majority
-        && shared.evolver.is_some()
-        && shared.judge.judges(Price::OneVote)
-        && owner_says(following).is_some_and(|said| is_thanks(&said))
+/// Returns the verdict of plain thanks and of a plain complaint, which costs nothing. Where weights learn, a judge looks
+/// at every turn.
+fn plain(shared: &Shared, following: &Turn, worth: Price) -> Option<Verdict> {
+    let is_off = shared.config.judge.kind == Some(JudgeKind::Off);
+    if is_off || worth == Price::Majority || shared.trains_when_asked(&following.agent) {
+        return None;
+    }
+    let score = plain_verdict(&owner_says(following)?)?;
+    Some(Verdict::new(score, JudgedBy::Rules))
 }

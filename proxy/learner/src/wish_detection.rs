@@ -263,7 +263,7 @@ fn tell(agent: &AgentId, lesson: &Lesson) {
             log_lesson!(info, "taken back: {wish}";
                 agent, lesson = n, "a wish was taken back");
         }
-        LessonState::Replaced { .. } | LessonState::Forgotten => {}
+        LessonState::Replaced { .. } | LessonState::Repeated | LessonState::Forgotten => {}
     }
 }
 

@@ -147,26 +147,44 @@ pub fn one_line(value: &Value) -> String {
     }
 }
 
-/// Returns a hash of a file's keys: the same number means the same settings. Comments and keys that take effect at once
-/// do not count.
-pub fn fingerprint(file: &Path) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match Layer::file(file.to_owned(), false) {
-        Ok(layer) => {
-            let keys = layer
-                .values()
-                .iter()
-                .filter(|set| !set.0.starts_with(AT_ONCE));
-            for (key, value) in keys {
-                (key, value.to_string()).hash(&mut hasher);
+/// Hashes of a file's keys: the same numbers mean the same settings. Comments and keys that take effect at once do not
+/// count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// Those of the upstreams, and of which of them answer an agent. A running process can take them.
+    pub routes: u64,
+    /// Those of all others.
+    pub others: u64,
+}
+
+// === impl Fingerprint ===
+
+impl Fingerprint {
+    pub fn of(file: &Path) -> Self {
+        let [mut routes, mut others] = [DefaultHasher::new(), DefaultHasher::new()];
+        match Layer::file(file.to_owned(), false) {
+            Ok(layer) => {
+                let keys = layer.values().iter();
+                for (key, value) in keys.filter(|set| !set.0.starts_with(AT_ONCE)) {
+                    let is_agents = key.starts_with("agents.") && key.ends_with(".upstream");
+                    let hasher = if is_agents || key.starts_with("upstreams.") {
+                        &mut routes
+                    } else {
+                        &mut others
+                    };
+                    (key, value.to_string()).hash(hasher);
+                }
+                for problem in &layer.problems {
+                    problem.to_string().hash(&mut others);
+                }
             }
-            for problem in &layer.problems {
-                problem.to_string().hash(&mut hasher);
-            }
+            Err(error) => error.to_string().hash(&mut others),
         }
-        Err(error) => error.to_string().hash(&mut hasher),
+        Self {
+            routes: routes.finish(),
+            others: others.finish(),
+        }
     }
-    hasher.finish()
 }
 
 #[cfg(test)]
@@ -179,9 +197,9 @@ mod tests {
         let file = folder.path().join("config.yaml");
         let after = |text: &str| {
             std::fs::write(&file, text).unwrap();
-            fingerprint(&file)
+            Fingerprint::of(&file)
         };
-        let absent = fingerprint(&file);
+        let absent = Fingerprint::of(&file);
         assert_eq!(after("# nothing\n"), absent);
         let before = after("mode: rl\n");
         assert_ne!(before, absent);
@@ -192,6 +210,12 @@ mod tests {
         for changed in ["mode: auto\n", with_model, "mode: [", "mode: fast\n"] {
             assert_ne!(after(changed), before, "{changed}");
         }
+        let wired = "mode: rl\nupstreams: {codex: {url: 'http://127.0.0.1:9'}}\nagents: {codex: {upstream: codex}}\n";
+        let wired = after(wired);
+        assert_ne!(wired.routes, before.routes);
+        assert_eq!(wired.others, before.others, "the process takes them");
+        let other = after("mode: rl\nagents: {codex: {mode: auto}}\n");
+        assert_ne!(other.others, before.others, "learning does not");
     }
 
     #[test]

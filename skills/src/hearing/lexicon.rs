@@ -149,8 +149,8 @@ mod tests {
         ("voices", include_str!("../../data/voices.tsv")),
     ];
 
-    const WORD_KINDS: [&str; 7] = [
-        "silent", "frame", "around", "not", "limits", "general", "narrow",
+    const WORD_KINDS: [&str; 8] = [
+        "silent", "frame", "around", "not", "limits", "general", "narrow", "opener",
     ];
     const VOICE_KINDS: [&str; 8] = [
         "inline",

@@ -465,3 +465,25 @@ fn sentences_are_sorted_as_the_docs_say() {
         assert_eq!(heard.first().map(|heard| heard.1), certainty, "{text}");
     }
 }
+
+#[test]
+fn an_ok_before_a_wish_is_no_part_of_it() {
+    for (said, wish) in [
+        (
+            "ok Always show me times in 24 hour format.",
+            "Always show me times in 24 hour format.",
+        ),
+        (
+            "Okay, from now on answer in French.",
+            "from now on answer in French.",
+        ),
+        ("好的，以后请用中文回答。", "以后请用中文回答。"),
+        (
+            "No emojis from now on, please.",
+            "No emojis from now on, please.",
+        ),
+    ] {
+        let heard: Vec<String> = wishes(said, true).into_iter().map(|one| one.0).collect();
+        assert_eq!(heard, [wish], "{said}");
+    }
+}

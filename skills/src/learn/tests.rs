@@ -204,6 +204,15 @@ fn two_complaints_about_one_thing_make_a_wish() {
     world.clock += 1_000;
     assert_eq!(world.says("too long again"), [LessonState::InForce]);
     assert_eq!(world.wishes(), ["Keep answers short."]);
+    // Nobody took the first one back, and a third adds nothing.
+    assert_eq!(world.says("No, that is too long. Shorter!"), []);
+    let states = world.library.journal().unwrap().into_iter();
+    let states: Vec<LessonState> = states.map(|lesson| lesson.state).collect();
+    assert_eq!(states, [LessonState::Repeated, LessonState::InForce]);
+    let refused = world.library.undo(1).unwrap_err().to_string();
+    has(&refused, ["undo the wish that it became"]);
+    world.library.undo(2).unwrap();
+    assert_eq!(world.says("too long again"), [LessonState::Noted]);
 }
 
 #[test]

@@ -106,8 +106,7 @@ fn table<'a>(title: &str, rows: &'a [CostRow], name: fn(&'a CostRow) -> &'a str)
 }
 
 fn percent(n: u64, of: u64) -> String {
-    let share = Share { n, of }.percent();
-    format!("{} %", share.unwrap_or_default())
+    Share { n, of }.text().unwrap_or_else(|| "0 %".to_owned())
 }
 
 fn days(report: &PeriodReport) -> Markup {

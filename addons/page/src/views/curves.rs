@@ -23,7 +23,12 @@ const SECTIONS: [(&str, &str, &[&str]); 3] = [
     (
         "better",
         "Is it better for me?",
-        &["complaints", "first_replies", "pass_rate"],
+        &[
+            "complaints",
+            "plain_complaints",
+            "first_replies",
+            "pass_rate",
+        ],
     ),
     ("used", "What it uses", &["prompts"]),
     ("steps", "Training steps", &["loss", "fluency", "relevance"]),

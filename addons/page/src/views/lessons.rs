@@ -298,7 +298,10 @@ fn decided(state: ProposalState) -> &'static str {
 pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let is_gone = matches!(
         lesson.state,
-        LessonState::Replaced { .. } | LessonState::Undone | LessonState::Forgotten
+        LessonState::Replaced { .. }
+            | LessonState::Repeated
+            | LessonState::Undone
+            | LessonState::Forgotten
     );
     html! {
         li.lesson.gone[is_gone] #{ "n" (lesson.n) } {

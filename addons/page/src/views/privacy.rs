@@ -3,7 +3,6 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
-use metaclaw_control::replies::POLICY_UPSTREAM;
 use metaclaw_control::replies::TurnSummary;
 use metaclaw_control::{
     figures::{Period, date_of},
@@ -13,7 +12,7 @@ use metaclaw_control::{
     },
     privacy::off_text,
     report::PeriodReport,
-    status::{ProcessStatus, TrainerStatus},
+    status::ProcessStatus,
 };
 
 use crate::{
@@ -52,7 +51,7 @@ pub(crate) async fn show(
         h1 { "Sent to others" }
         (live("leaves", &leaves(status.as_ref())))
         (live("sent", &sent(&report, status.as_ref())))
-        (live("requests", &requests(&turns)))
+        (live("requests", &requests(&turns, status.as_ref())))
         (live("switches", &switches(status.as_ref(), &agents.shown, &frame.here)))
         @if agents.n_more > 0 { p.soft { (agents.n_more) " more agents with fewer turns are not listed: " code { "metaclaw off --agent NAME" } } }
         (forget(&frame.here))
@@ -78,24 +77,7 @@ fn leaves(status: Option<&ProcessStatus>) -> Markup {
     }
 }
 
-/// Whether the training server is one that MetaClaw started on this machine. Of one that starts this is not known.
-fn is_local(trainer: &TrainerStatus) -> bool {
-    match trainer {
-        TrainerStatus::Ready { .. }
-        | TrainerStatus::Silent { .. }
-        | TrainerStatus::Down { .. }
-        | TrainerStatus::Ended => true,
-        TrainerStatus::Starting
-        | TrainerStatus::Answers { .. }
-        | TrainerStatus::WithoutModel { .. }
-        | TrainerStatus::Away { .. } => false,
-    }
-}
-
 fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
-    let is_here = status
-        .and_then(|it| it.trainer.as_ref())
-        .is_some_and(is_local);
     html! {
         section aria-labelledby="sent-title" {
             h2 #sent-title { "Sent in the last " (DAYS) " days" }
@@ -105,19 +87,25 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
                 div.scroll { table.dense {
                     thead { tr { th { "To" } th.number { "Turns" } th { "Failed" } } }
                     tbody { @for (name, day) in &report.upstreams { tr {
-                        td { (name) @if is_here && name == POLICY_UPSTREAM { " (on this machine)" } }
+                        td { (place(name, status)) @if place(name, status) != name { " (" (name) ")" } }
                         td.number { (number(day.turns)) }
                         td { @for (why, n) in &day.errors { (n) " " (why) " " } }
                     } } }
                 } }
-                p.soft { "Each name is an upstream of your settings. Learning (judging, hearing wishes, writing skills) used " (number(report.learning))
+                p.soft { "Learning (judging, hearing wishes, writing skills) used " (number(report.learning))
                     " tokens more, replies included." }
             }
         }
     }
 }
 
-fn requests(turns: &[TurnSummary]) -> Markup {
+/// Where an upstream is, if the settings still have it.
+fn place<'a>(name: &'a str, status: Option<&'a ProcessStatus>) -> &'a str {
+    let place = status.and_then(|status| status.about.places.get(name));
+    place.map_or(name, String::as_str)
+}
+
+fn requests(turns: &[TurnSummary], status: Option<&ProcessStatus>) -> Markup {
     let now_ms = now_ms();
     html! {
         section aria-labelledby="requests-title" {
@@ -128,7 +116,7 @@ fn requests(turns: &[TurnSummary]) -> Markup {
                     thead { tr { th { "When" } th { "To" } th { "Model" } th { "What was asked" } th.number { "Tokens in" } } }
                     tbody { @for turn in turns { tr {
                         td { (ago(turn.ended_ms, now_ms)) }
-                        td { (turn.upstream) }
+                        td { (place(&turn.upstream, status)) }
                         td { (turn.adapter.as_deref().unwrap_or(&turn.model)) }
                         td { a href={ "/ui/turns/" (turn.id) } { (turn.asked.as_deref().unwrap_or("sent by the agent itself")) } }
                         td.number { @if let Some(usage) = &turn.usage { (number(usage.prompt_tokens)) } @else { "?" } }

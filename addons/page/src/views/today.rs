@@ -140,10 +140,10 @@ impl TodayView<'_> {
         html! {
             dl.facts {
                 div { dt { "Who answers" } dd { (status.about.serves) } }
-                @if let Some(percent) = status.spend.learning_share() {
+                @if let Some(share) = status.spend.learning_share() {
                     @let spent = &status.spend.spent;
                     div { dt { a href="/ui/cost" { "Tokens today" } } dd {
-                        (number(spent.chat)) " for chats, and " (number(spent.learning)) " more for learning (" (percent) " % of the chats)"
+                        (number(spent.chat)) " for chats, and " (number(spent.learning)) " more for learning (" (share) " of the chats)"
                     } }
                 }
                 @if let Some(line) = status.verdicts.line() {

@@ -143,7 +143,8 @@ fn without_a_key_of_ours_the_agents_own_stays() {
             .text(".codex/config.toml")
             .contains("env_key = \"OPENAI_API_KEY\"")
     );
-    assert!(notes[0].ends_with("https://api.openai.com/v1"), "{notes:?}");
+    let told = "on to https://api.openai.com/v1, and adds no key of its own";
+    assert!(notes[0].ends_with(told), "{notes:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use metaclaw_control::agents::{AgentChange, AgentConnector, FoundAgent};
 use metaclaw_gateway::Upstreams;
 use metaclaw_wiring::profile;
 
-use super::gateway;
+use super::{gateway, in_use::UsedSettings};
 use crate::{
     commands::context::Context,
     connect::{self, goal::Goal},
@@ -27,6 +27,7 @@ pub(super) struct Connector {
     /// The origin of the proxy.
     origin: String,
     upstreams: Arc<Upstreams>,
+    settings: Arc<UsedSettings>,
 }
 
 // === impl Connector ===
@@ -37,6 +38,7 @@ impl Connector {
         file: &Path,
         proxy: SocketAddr,
         upstreams: Arc<Upstreams>,
+        settings: Arc<UsedSettings>,
     ) -> Self {
         Self {
             context: Context {
@@ -47,6 +49,7 @@ impl Connector {
             file: file.to_owned(),
             origin: origin(proxy),
             upstreams,
+            settings,
         }
     }
 
@@ -57,7 +60,8 @@ impl Connector {
 
     fn reroute(&self, goal: &Goal) -> anyhow::Result<()> {
         let config = gateway::config(&goal.loaded.config, &goal.policy, &self.context.environment)?;
-        Ok(self.upstreams.reroute(&config)?)
+        self.upstreams.reroute(&config)?;
+        self.settings.reroute(&goal.loaded.config)
     }
 }
 

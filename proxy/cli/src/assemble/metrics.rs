@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 const METRICS: &str = include_str!("../../data/metrics.tsv");
 const MAX_AGENTS: usize = 64;
 
-const LESSON_STATES: [&str; 6] = [
+const LESSON_STATES: [&str; 7] = [
     "state=in_force",
     "state=replaced",
+    "state=repeated",
     "state=noted",
     "state=review",
     "state=undone",
@@ -241,6 +242,7 @@ mod tests {
         let expected = [
             ("in_force", 1),
             ("replaced", 1),
+            ("repeated", 0),
             ("noted", 0),
             ("review", 0),
             ("undone", 1),

@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use metaclaw_chat::{AgentId, Message};
 use metaclaw_control::forgetting::KeptLessons;
-use metaclaw_learner::{Ask, Evolver, Judge, Listener};
+use metaclaw_learner::{Ask, Evolver, Judge};
 use metaclaw_reward::Policy::OpenclawRl;
 use metaclaw_settings::{Layer, Loaded, Policy};
 use metaclaw_test_kit::{Reply, Server};
@@ -142,16 +142,14 @@ fn judge_kind_says_who_judges() {
     assert_eq!((votes(""), votes("judge: {votes: 5}\n")), (3, 5));
 }
 
-/// What the banner adds of who hears wishes beside the judge; none where nobody does.
+/// What the banner says of who hears wishes; none where nobody does.
 fn heard_with(text: &str) -> Option<String> {
     made(text, |learning| {
-        let about = banner::about(learning.config, learning.policy).unwrap();
+        let about =
+            crate::banner::about(learning.config, learning.config, learning.policy).unwrap();
         let listener = learning.listener().unwrap();
         let (_, heard) = about.leaves.split_once("what you type")?;
-        assert!(matches!(
-            listener,
-            Some(Listener::Model(_) | Listener::Policy { .. })
-        ));
+        assert!(learning.judge().unwrap().0.hears() || listener.is_some());
         Some(format!("what you type{heard}"))
     })
 }
@@ -164,9 +162,8 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
     assert_eq!(with("judge: {kind: rules}\n").as_deref(), Some(llm));
     let function = "judge: {kind: http, url: 'http://127.0.0.1:8/score'}\n";
     assert_eq!(with(function).as_deref(), Some(llm));
-    // The judge is asked already, or nobody is to be.
+    assert_eq!(with("").as_deref(), Some(llm), "the judge hears as well");
     for nobody in [
-        "",
         "judge: {kind: off}\n",
         "judge: {kind: rules}\nwishes: {enabled: false}\n",
         "judge: {kind: rules}\nturns: {enabled: false}\n",

@@ -9,11 +9,9 @@ use metaclaw_settings::{
 };
 use metaclaw_skills::ShareConfig;
 
-use crate::asked::{Hearing, Judging, skill_writer};
+use crate::asked::{Hearing, Judging, hearer, skill_writer, uses_verdicts};
 
 const GOOGLE_CALENDAR: &str = "https://www.googleapis.com";
-const WISHES: &str = "what you type, to hear wishes";
-const JUDGED: &str = "turns to judge";
 
 /// Who may be asked, and where that is; none is our own trainer on this machine.
 type AskedPlace<'a> = (&'a str, Option<&'a str>);
@@ -23,19 +21,32 @@ type AskedPlace<'a> = (&'a str, Option<&'a str>);
 struct Receivers(Vec<(String, Vec<String>)>);
 
 /// Returns a line for each receiver.
-pub(super) fn egress(config: &Config, policy: &Policy, judging: &Judging) -> String {
+pub(super) fn egress(
+    chats: &Config,
+    config: &Config,
+    policy: &Policy,
+    judging: &Judging,
+) -> String {
     let mut receivers = Receivers::default();
-    receivers.of_chats(config, policy);
-    let writer = skill_writer(config);
-    receivers.of_judging(config, policy, judging, writer.is_some());
+    receivers.of_chats(chats, policy);
+    // Agents with providers of their own share the models of learning.
+    let mut agents = chats.gateway.agents.values();
+    let has_own = agents.any(|agent| !agent.upstream.is_empty());
+    let (of, to) = if has_own {
+        (" of every agent", " to any agent")
+    } else {
+        ("", "")
+    };
+    receivers.of_judging(config, policy, judging, &format!("turns{of} to judge"));
     receivers.of_training(config, policy);
-    if let Some(writer) = &writer {
-        receivers.of_model(writer, "failed turns, to write skills from");
+    if let Some(writer) = skill_writer(config) {
+        let what = format!("failed turns{of}, to write skills from");
+        receivers.of_model(&writer, &what);
     }
-    receivers.of_hearing(config, policy, judging);
+    receivers.of_hearing(config, policy, judging, to);
     receivers.of_sharing(&config.skills.share);
     receivers.of_calendars(config);
-    let nothing = if policy.that_serves(config).is_some() || config.has_upstream() {
+    let nothing = if policy.that_serves(chats).is_some() || chats.has_upstream() {
         "nothing: all models are on this machine"
     } else {
         "nothing: there is no model to ask yet"
@@ -106,32 +117,22 @@ impl Receivers {
         }
     }
 
-    fn of_judging(
-        &mut self,
-        config: &Config,
-        policy: &Policy,
-        judging: &Judging,
-        writes_skills: bool,
-    ) {
+    fn of_judging(&mut self, config: &Config, policy: &Policy, judging: &Judging, judged: &str) {
         if !config.turns.enabled {
             return;
         }
-        let trains = policy.is_some() && config.learner.learns() && policy.may_train(config);
-        let is_used = trains || writes_skills;
+        let is_used = uses_verdicts(config, policy);
         match judging {
-            Judging::Models { first, .. } if !is_used && config.wishes.enabled => {
-                self.of_model(first, WISHES);
-            }
             Judging::Models { first, others } if is_used => {
                 for model in [&**first].into_iter().chain(others) {
-                    self.of_model(model, JUDGED);
+                    self.of_model(model, judged);
                 }
             }
             Judging::Function(url) => {
-                self.add_server(url, format!("{JUDGED}, by your reward function"));
+                self.add_server(url, format!("{judged}, by your reward function"));
             }
             Judging::Base if is_used && policy.may_train(config) => {
-                self.of_policy(policy, JUDGED.to_owned());
+                self.of_policy(policy, judged.to_owned());
             }
             Judging::Models { .. } | Judging::Base | Judging::Nobody | Judging::Rules => {}
         }
@@ -143,15 +144,17 @@ impl Receivers {
         }
     }
 
-    fn of_hearing(&mut self, config: &Config, policy: &Policy, judging: &Judging) {
-        let what = match (config.wishes.enabled, config.memory.enabled) {
-            (true, true) => "what you type, to hear wishes and facts",
-            (false, true) => "what you type, to hear facts",
-            (_, false) => WISHES,
+    fn of_hearing(&mut self, config: &Config, policy: &Policy, judging: &Judging, to: &str) {
+        let heard = match (config.wishes.enabled, config.memory.enabled) {
+            (true, true) => "wishes and facts",
+            (true, false) => "wishes",
+            (false, true) => "facts",
+            (false, false) => return,
         };
-        match Hearing::from_config(config, policy, judging) {
-            Some(Hearing::Model(model)) => self.of_model(&model, what),
-            Some(Hearing::Policy) => self.of_policy(policy, what.to_owned()),
+        let what = format!("what you type{to}, to hear {heard}");
+        match hearer(config, policy, judging) {
+            Some(Hearing::Model(model)) => self.of_model(&model, &what),
+            Some(Hearing::Policy) => self.of_policy(policy, what),
             None => {}
         }
     }

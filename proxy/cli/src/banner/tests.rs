@@ -8,14 +8,15 @@ fn loaded(text: &str) -> Loaded {
 }
 
 fn about(text: &str, policy: &Policy) -> RunSummary {
-    super::about(&loaded(text).config, policy).unwrap()
+    let config = loaded(text).config;
+    super::about(&config, &config, policy).unwrap()
 }
 
 fn shown(loaded: &Loaded, policy: &Policy) -> String {
     let banner = Banner {
         loaded,
         policy,
-        about: &super::about(&loaded.config, policy).unwrap(),
+        about: &super::about(&loaded.config, &loaded.config, policy).unwrap(),
         sources: "config.yaml",
         off: &RelayOnly::default(),
         proxy: loaded.config.gateway.proxy.address(),
@@ -105,6 +106,26 @@ fn every_upstream_is_named_that_a_chat_may_go_to() {
 }
 
 #[test]
+fn agents_with_providers_of_their_own_are_named_with_what_learning_sends_elsewhere() {
+    let about = about(
+        "llm: {api_base: 'https://llm.example/v1', model_id: m, api_key: k}
+upstreams: {claude-code: {url: 'https://claude.example'}, codex: {url: 'http://127.0.0.1:9'}, unasked: {url: 'https://d.example'}}
+agents: {claude-code: {upstream: claude-code}, codex: {upstream: codex}}
+memory: {enabled: true}
+",
+        &Policy::None,
+    );
+    insta::assert_snapshot!(about.serves, @"m at llm.example, claude-code at claude.example, codex at 127.0.0.1:9");
+    insta::assert_snapshot!(about.leaves, @r"
+    llm.example: chats; turns of every agent to judge (m); failed turns of every agent, to write skills from (m); what you type to any agent, to hear wishes and facts (m)
+    claude.example: chats of agent claude-code
+    ");
+    assert!(about.judges_complaints);
+    let places = ["llm", "claude-code", "codex"].map(|name| about.places[name].as_str());
+    assert_eq!(places, ["llm.example", "claude.example", "this machine"]);
+}
+
+#[test]
 fn an_upstream_of_ones_own_name_serves() {
     let text = "upstreams: {b: {url: 'https://b.example/v1'}}\nrouting: {order: [b]}\n";
     let about = about(text, &Policy::None);
@@ -161,7 +182,7 @@ fn what_leaves_is_true_of_every_combination() {
     insta::assert_snapshot!(egress_of(&format!("{LLM}{judge}"), TRAINER), @r"
     train.example: chats; turns to train on
     cloud.example: chats that the policy model cannot answer
-    judge.example: turns to judge (big)
+    judge.example: turns to judge (big); what you type, to hear wishes (big)
     ");
     let own = "upstreams: {own: {url: 'https://own.example'}}\n";
     let work = |keys: &str| format!("{LLM}{own}agents: {{work: {{{keys}}}}}\n");

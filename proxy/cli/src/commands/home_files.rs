@@ -10,6 +10,7 @@ use rustix::fs::Mode;
 
 use super::context::Context;
 use crate::{
+    asked::judges_complaints,
     assemble::{self, idle_learner},
     out,
     site::Site,
@@ -30,6 +31,7 @@ impl OpenParts for Context {
             is_gated: config.learner.gate.enabled,
             step_figures: assemble::step_figures(&config, home),
             prices: assemble::model_prices(&config, &policy),
+            judges_complaints: judges_complaints(&config, &policy),
             turns: config.turns,
         })
     }

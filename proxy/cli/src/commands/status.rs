@@ -345,7 +345,7 @@ fn spend(spend: &Spend) -> String {
     };
     let share = spend
         .learning_share()
-        .map(|share| format!(", {share} % of the chats"));
+        .map(|share| format!(", {share} of the chats"));
     format!(
         "{} tokens for chats; {} for learning{} ({}{failed}; {} tokens left)",
         spent.chat,
@@ -594,7 +594,7 @@ mod tests {
                  4 not taught: no reply of the teacher does what you wish
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)
-        today:   9000 tokens for chats; 300 for learning, 4 % of the chats (2 requests, 1 not answered; 49700 tokens left)
+        today:   9000 tokens for chats; 300 for learning, 3 % of the chats (2 requests, 1 not answered; 49700 tokens left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time

@@ -47,7 +47,7 @@ async fn status_report_and_page_show_the_same_numbers() {
     let mut talk = vec!["What is rain?".to_owned()];
     for said in [
         "Thanks!",
-        "No, that is wrong.",
+        "No, you booked four.",
         "And snow?",
         "谢谢",
         "And hail?",
@@ -107,4 +107,46 @@ async fn status_report_and_page_show_the_same_numbers() {
         ["Complaints in 20 replies", "Words of first replies"],
     );
     home.stop(proxy).await;
+}
+
+/// An agent keeps its own login, and no model has a key: rules alone judge, and no figure claims more.
+#[tokio::test]
+async fn without_a_model_plain_complaints_are_counted_and_the_others_are_said() {
+    let server = Server::new(answer);
+    let home = Home::new(&format!(
+        "mode: skills_only\nproxy: {{port: 0}}\nupstreams: {{own: {{url: '{}/v1'}}}}\nrouting: {{order: [own]}}\n",
+        server.url()
+    ));
+    let proxy = home.start().await;
+    let others = "other complaints are not judged: no model for it";
+    for (said, line) in [
+        (
+            "No, you booked four.",
+            "no plain complaint and 0 thanks in your answers to 1 reply",
+        ),
+        (
+            "Thanks!",
+            "no plain complaint and 1 thanks in your answers to 2 replies",
+        ),
+        (
+            "That is wrong.",
+            "1 plain complaint and 1 thanks in your answers to 3 replies",
+        ),
+    ] {
+        let reply = proxy.chat(line, &["What is rain?"]).await;
+        proxy.chat(line, &["What is rain?", &reply, said]).await;
+        let line = format!("{line}; {others}");
+        let status = async || home.ask(&["status"]).await;
+        let is_told = |status: &String| status.contains(&format!("replies: today {line}\n"));
+        until(&line, status, is_told).await;
+        has(&home.ask(&["report"]).await, [&line]);
+        has(&page(&home, "/ui").await, [&line]);
+    }
+    has(&page(&home, "/ui/privacy").await, ["this machine (own)"]);
+    has(
+        &page(&home, "/ui/curves").await,
+        ["Plain complaints in 20 replies"],
+    );
+    home.stop(proxy).await;
+    has(&home.ask(&["report"]).await, [others]);
 }

@@ -86,6 +86,32 @@ async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     );
     chat(&home, "opencode").await;
     assert_eq!(home_server.shown(), "Bearer sk-opencode");
+    let status = home.ask(&["status"]).await;
+    let serves = format!(
+        "serves:  codex at {}, opencode at {}\n",
+        work.address, home_server.address
+    );
+    has(&status, [serves]);
+    assert!(!status.contains("changed since the start"), "{status}");
+    home.write(
+        OPENCODE,
+        &opencode.replace(&home_server.url, "https://models.example/v1"),
+    );
+    home.ask(&["wire", "opencode"]).await;
+    let status = home.ask(&["status"]).await;
+    has(
+        &status,
+        ["leaves:  models.example: chats of agent opencode"],
+    );
+    let listed: Value = serde_json::from_str(&home.ask(&["status", "--json"]).await).unwrap();
+    assert_eq!(listed["about"]["places"]["codex"], "this machine");
+    assert_eq!(listed["about"]["places"]["opencode"], "models.example");
+    let settings = home.read("config.yaml");
+    home.ask(&["config", "wishes.wait", "9 s"]).await;
+    has(&home.ask(&["status"]).await, ["changed since the start"]);
+    home.write("config.yaml", &settings);
+    home.write(OPENCODE, &opencode);
+    home.ask(&["wire", "opencode"]).await;
     chat(&home, "codex").await;
     assert_eq!((work.n_asked(), home_server.n_asked()), (2, 1));
 

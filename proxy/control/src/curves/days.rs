@@ -8,7 +8,8 @@ use metaclaw_turns::{DailyCounts, LogError, TurnLog};
 use super::{Curve, CurveAxis, CurveLine, CurveMark, CurvePoint, CurveUnit, CurvesWanted};
 use crate::{
     figures::{
-        COMPLAINTS_IN, CountedDays, Period, Verdicts, begin_ms, chat_tokens, date_of, verdicts,
+        COMPLAINTS_IN, CountedDays, JudgingFigures, Period, Verdicts, begin_ms, chat_tokens,
+        date_of, verdicts,
     },
     shares::wilson,
 };
@@ -24,6 +25,7 @@ pub(crate) async fn by_day(
     log: Option<&TurnLog>,
     wanted: &CurvesWanted,
     lessons: &[CurveMark],
+    judging: JudgingFigures,
     now_ms: u64,
 ) -> Result<Vec<Curve>, LogError> {
     let n_days = wanted.days.clamp(1, CurvesWanted::MAX_DAYS);
@@ -35,9 +37,9 @@ pub(crate) async fn by_day(
         None => CountsByDay::new(),
     };
     let mut curves = vec![
-        complaints(&days),
+        complaints(&days, judging),
         first_replies(&days),
-        pass_rate(&days),
+        pass_rate(&days, judging),
         prompts(&days),
     ];
     for curve in &mut curves {
@@ -56,13 +58,18 @@ pub(crate) async fn by_day(
     Ok(curves)
 }
 
-fn complaints(days: &CountsByDay) -> Curve {
+fn complaints(days: &CountsByDay, judging: JudgingFigures) -> Curve {
+    let id = if judging.by_model {
+        "complaints"
+    } else {
+        "plain_complaints"
+    };
     Curve::new(
-        "complaints",
+        id,
         CurveUnit::Amount,
         CurveAxis::Days,
-        vec![of_verdicts("complaints", days, |verdicts| {
-            let share = verdicts.complaints();
+        vec![of_verdicts("complaints", days, judging, |verdicts| {
+            let share = verdicts.complaints()?;
             Some(CurvePoint {
                 value: share.value()? * COMPLAINTS_IN as f64,
                 n: Some(share.of),
@@ -88,42 +95,54 @@ fn first_replies(days: &CountsByDay) -> Curve {
     )
 }
 
-fn pass_rate(days: &CountsByDay) -> Curve {
+fn pass_rate(days: &CountsByDay, judging: JudgingFigures) -> Curve {
     Curve::new(
         "pass_rate",
         CurveUnit::Share,
         CurveAxis::Days,
-        vec![of_verdicts("good of the judged", days, |verdicts| {
-            let share = verdicts.pass_rate()?;
-            Some(CurvePoint {
-                value: share.value()?,
-                interval: Some(wilson(share)),
-                n: Some(share.of),
-                ..CurvePoint::default()
-            })
-        })],
+        vec![of_verdicts(
+            "good of the judged",
+            days,
+            judging,
+            |verdicts| {
+                let share = verdicts.pass_rate()?;
+                Some(CurvePoint {
+                    value: share.value()?,
+                    interval: Some(wilson(share)),
+                    n: Some(share.of),
+                    ..CurvePoint::default()
+                })
+            },
+        )],
     )
 }
 
 /// Returns the line of a share of verdicts. A point has the turns of its day, and those of the days before it until 20
-/// are there, because a share of a few turns jumps.
+/// are there, because a share of a few turns jumps. What waits for a verdict belongs to the last day.
 fn of_verdicts(
     name: &str,
     days: &CountsByDay,
+    judging: JudgingFigures,
     share: impl Fn(&Verdicts) -> Option<CurvePoint>,
 ) -> CurveLine {
     let mut points = Vec::new();
+    let last = days.keys().last();
     for (day, counts) in days {
+        let judging = if last == Some(day) {
+            judging
+        } else {
+            judging.settled()
+        };
         let mut sum = DailyCounts::default();
         for (_, before) in days.range(..=day).rev() {
             sum += *before;
-            if verdicts(&sum).complaints().of >= COMPLAINTS_IN {
+            if verdicts(&sum, judging).answered() >= COMPLAINTS_IN {
                 break;
             }
         }
-        let of_sum = verdicts(&sum);
-        let has_own = verdicts(counts).complaints().of > 0;
-        if has_own && of_sum.complaints().of >= COMPLAINTS_IN {
+        let of_sum = verdicts(&sum, judging);
+        let has_own = verdicts(counts, judging).answered() > 0;
+        if has_own && of_sum.answered() >= COMPLAINTS_IN {
             let at = begin_ms(*day);
             points.extend(share(&of_sum).map(|point| CurvePoint { at, ..point }));
         }
@@ -174,6 +193,10 @@ mod tests {
 
     const DAY_MS: u64 = 24 * 3_600 * 1_000;
     const NOW_MS: u64 = 100 * DAY_MS + 5;
+    const BY_MODEL: JudgingFigures = JudgingFigures {
+        by_model: true,
+        waiting: 0,
+    };
 
     async fn curves(log: &TurnLog, agent: Option<&str>, days: u32) -> Vec<Curve> {
         let agent = agent.map(|agent| agent.parse().unwrap());
@@ -182,7 +205,9 @@ mod tests {
             at: day * DAY_MS + 7,
             name: name.to_owned(),
         });
-        by_day(Some(log), &wanted, &lessons, NOW_MS).await.unwrap()
+        by_day(Some(log), &wanted, &lessons, BY_MODEL, NOW_MS)
+            .await
+            .unwrap()
     }
 
     fn values(curve: &Curve) -> Vec<(String, Vec<(u64, f64)>)> {
@@ -293,21 +318,23 @@ mod tests {
             day(4, 3, 1),
             day(5, 25, 0),
         ];
-        let curve = complaints(&days.into_iter().collect());
-        let points = curve.lines[0].points.iter();
-        let told: Vec<_> = points
-            .map(|point| format!("{:.2} of {:?}", point.value, point.n))
-            .collect();
-        assert_eq!(
-            told,
-            ["3.64 of Some(22)", "4.00 of Some(25)", "0.00 of Some(25)"]
-        );
-        assert!(
-            curve.lines[0]
-                .points
-                .iter()
-                .all(|point| point.interval.is_none())
-        );
+        let days: CountsByDay = days.into_iter().collect();
+        for (by_model, waiting, expected) in [
+            (true, 0, &["3.64 of 22", "4.00 of 25", "0.00 of 25"][..]),
+            // The last day's verdicts are not all there, and nobody judges whether it had complaints that are not plain.
+            (true, 2, &["3.64 of 22", "4.00 of 25"]),
+            (false, 0, &["3.64 of 22", "4.00 of 25"]),
+        ] {
+            let curve = complaints(&days, JudgingFigures { by_model, waiting });
+            let points = curve.lines[0].points.iter();
+            let told: Vec<_> = points
+                .map(|point| format!("{:.2} of {}", point.value, point.n.unwrap()))
+                .collect();
+            assert_eq!(told, expected, "{by_model}, {waiting}");
+            assert_eq!(curve.title.starts_with("Plain"), !by_model);
+            let mut points = curve.lines[0].points.iter();
+            assert!(points.all(|point| point.interval.is_none()));
+        }
     }
 
     #[tokio::test]
@@ -316,7 +343,7 @@ mod tests {
             agent: None,
             days: 7,
         };
-        let curves = by_day(None, &wanted, &[], NOW_MS).await.unwrap();
+        let curves = by_day(None, &wanted, &[], BY_MODEL, NOW_MS).await.unwrap();
         assert!(
             curves
                 .iter()

@@ -31,7 +31,7 @@ impl Operation for CurvesWanted {
         });
         let marks: Vec<CurveMark> = marks.collect();
         let log = instance.log_if_any().await?;
-        let mut curves = by_day(log, &self, &marks, now_ms()).await?;
+        let mut curves = by_day(log, &self, &marks, instance.judging()?, now_ms()).await?;
         curves.extend(by_step(log, instance.step_figures()?, &self).await?);
         Ok(curves)
     }

@@ -180,7 +180,13 @@ impl Operation for GetReport {
 
     async fn perform(self, instance: &Instance) -> Result<PeriodReport, OperationFailure> {
         let (log, library) = (instance.log().await?, instance.library()?);
-        Ok(report(log, &library, self.0, instance.prices()?).await?)
+        let judging = instance.judging()?;
+        let judging = if self.0.has(now_ms()) {
+            judging
+        } else {
+            judging.settled()
+        };
+        Ok(report(log, &library, self.0, instance.prices()?, judging).await?)
     }
 }
 
@@ -251,7 +257,7 @@ impl Rooms {
             let waiting = waiting::find(&lessons.library).await;
             waiting.inspect_err(|error| warn!("what waits for review is not known: {error:#}"))
         };
-        let changed_settings = Arc::clone(&run.changed_settings);
+        let settings = Arc::clone(&run.settings);
         // All at once: a command does not wait for one part after the other.
         let (funnel, learner, today, latest, serving, lost, health, waiting, config_changed) = tokio::join!(
             in_time(log.funnel(None)),
@@ -262,8 +268,9 @@ impl Rooms {
             in_time(self.lost()),
             training.health(),
             in_time(reviews),
-            in_time(spawn_blocking(move || changed_settings())),
+            in_time(spawn_blocking(move || settings.changed())),
         );
+        let (about, judging) = (run.settings.about(), self.judging());
         let (inference, number_format) = health.map(|one| (one.inference, one.dtype)).unzip();
         let serving = serving.unwrap_or_default().into_iter();
         ProcessStatus {
@@ -271,7 +278,7 @@ impl Rooms {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             proxy: gateway.address,
             since_ms: run.since_ms,
-            about: run.about.clone(),
+            about,
             off: gateway.privacy.switch.off(),
             trainer: self.trainer_status(),
             inference: inference.flatten(),
@@ -291,7 +298,9 @@ impl Rooms {
             learner,
             spend: learning.budget.spend(now_ms()),
             chat: today.as_ref().map(chat_tokens),
-            verdicts: today.as_ref().map(verdicts).unwrap_or_default(),
+            verdicts: today
+                .map(|counts| verdicts(&counts, judging))
+                .unwrap_or_default(),
             prefix: PrefixReport {
                 counts: today.unwrap_or_default().breaks,
                 latest: latest.unwrap_or_default(),

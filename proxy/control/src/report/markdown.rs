@@ -112,7 +112,7 @@ fn written_line(WrittenSkill { agent, name, state }: &WrittenSkill) -> String {
 fn verdicts(report: &PeriodReport) -> String {
     let line = report.verdicts.line();
     line.map_or_else(String::new, |line| {
-        let hinted = report.verdicts.hinted;
+        let hinted = report.hinted;
         format!("{line}; {hinted} with a hint of what would have been better.")
     })
 }
@@ -237,7 +237,9 @@ fn lesson_line(lesson: &Lesson) -> String {
     };
     match state {
         LessonState::InForce => format!("{heard}wish: {wish}  (undo {n})"),
-        LessonState::Replaced { .. } => format!("{heard}{wish}  ({n}, {state})"),
+        LessonState::Replaced { .. } | LessonState::Repeated => {
+            format!("{heard}{wish}  ({n}, {state})")
+        }
         LessonState::Noted => format!("{heard}said once more, it is a wish: {wish}  (undo {n})"),
         LessonState::Review { why } if why[..] == [Suspicion::Unsure] => {
             format!("{heard}a wish? {wish}  (wishes review --accept {n}, or --dismiss {n})")

@@ -119,7 +119,11 @@ impl World {
 
     async fn report(&self, period: Period) -> PeriodReport {
         let prices = ModelPrices::default();
-        report(&self.log, &self.library, period, prices)
+        let judging = JudgingFigures {
+            by_model: true,
+            waiting: 0,
+        };
+        report(&self.log, &self.library, period, prices, judging)
             .await
             .unwrap()
     }

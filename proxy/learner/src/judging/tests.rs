@@ -135,10 +135,10 @@ impl Room {
 async fn nothing_is_asked_whose_verdict_nobody_would_use() {
     for (mode, trains, asked) in [
         ("rl", true, (4, 2)),
-        ("rl", false, (0, 0)),
+        ("rl", false, (0, 2)),
         ("auto", true, (4, 2)),
-        ("auto", false, (0, 0)),
-        ("skills_only", true, (0, 0)),
+        ("auto", false, (0, 2)),
+        ("skills_only", true, (0, 2)),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let room = Room::new(dir.path(), &serde_json::json!({"mode": mode}), trains).await;
@@ -173,12 +173,18 @@ async fn in_auto_rules_judge_as_turns_come() {
     room.log.close().await;
 }
 
-/// Where only possible complaints are judged, thanks cost nothing; and where nobody judges those, thanks say nothing.
+/// Where no weights learn, whether a model judges or there is none.
 #[tokio::test]
-async fn plain_thanks_are_a_good_verdict_without_a_request() {
-    for (writes_skills, judged) in [(true, (1, 2)), (false, (0, 0))] {
+async fn plain_thanks_and_complaints_are_verdicts_without_a_request() {
+    for (writes_skills, has_model, kind, is_judged) in [
+        (true, true, "llm", true),
+        (false, true, "llm", true),
+        (false, false, "rules", true),
+        (false, false, "off", false),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut room = Room::new(dir.path(), &json!({"mode": "skills_only"}), false).await;
+        let config = json!({"mode": "skills_only", "judge": {"kind": kind}});
+        let mut room = Room::new(dir.path(), &config, false).await;
         let library = Library::open(
             dir.path().join("skills"),
             SkillsConfig::default(),
@@ -193,11 +199,21 @@ async fn plain_thanks_are_a_good_verdict_without_a_request() {
         };
         let shared = Arc::get_mut(&mut room.shared).unwrap();
         shared.parts.evolver = writes_skills.then_some((library, evolver));
-        assert_eq!(room.as_they_come().await, judged);
-        let thanked = verdicts(&room.log).await[1].clone();
-        let by_rules = thanked.map(|verdict| (verdict.score, verdict.by));
-        let expected = writes_skills.then_some((Score::Good, JudgedBy::Rules));
-        assert_eq!(by_rules, expected);
+        if !has_model {
+            shared.parts.judge = Judge::nobody();
+        }
+        let n_judged = if is_judged { 2 } else { 0 };
+        assert_eq!(room.as_they_come().await, (0, n_judged), "{kind}");
+        let told = verdicts(&room.log).await.into_iter().flatten();
+        let told: Vec<_> = told
+            .map(|verdict| (verdict.score, verdict.by, verdict.hint))
+            .collect();
+        let long = Some("Too long.".to_owned());
+        let expected = [
+            (Score::Bad, JudgedBy::Rules, long),
+            (Score::Good, JudgedBy::Rules, None),
+        ];
+        assert_eq!(told, &expected[..n_judged], "{kind}");
         room.log.close().await;
     }
 }

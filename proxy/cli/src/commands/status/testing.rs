@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 pub(in crate::commands) fn status(differs: Value) -> ProcessStatus {
     let mut status = json!({
         "pid": 7, "version": "0.1.0", "proxy": "127.0.0.1:30000", "since_ms": 1_000,
-        "about": {"mode": "rl", "serves": "m at x", "learns": "wishes", "leaves": "chat"},
+        "about": {"mode": "rl", "serves": "m at x", "learns": "wishes", "leaves": "chat", "judges_complaints": true, "places": {}},
         "off": {}, "trainer": null, "inference": null, "serving": {}, "lost": [], "context": null,
         "funnel": {}, "log": {"oldest_unflushed_ms": null, "n_lost": 0}, "counts": counts(), "upstreams": {},
         "config_changed": null, "dropped_lines": 0, "learner": null,
