@@ -47,8 +47,14 @@ impl Context {
                 let port: u16 = given.parse().with_context(|| {
                     format!("--port {given:?} is not allowed: a whole number from 0 to 65535")
                 })?;
-                if !(own_runs && self.is_own(port)) {
-                    self.home = self.home.instance(port);
+                let instance = self.home.instance(port);
+                let is_own = if own_runs {
+                    self.is_own(port)
+                } else {
+                    instance.holder()?.is_none() && self.starts_at(port, None).unwrap_or(false)
+                };
+                if !is_own {
+                    self.home = instance;
                 }
             }
             None if own_runs => {}
@@ -59,6 +65,20 @@ impl Context {
             }
         }
         Ok(self)
+    }
+
+    /// Whether `start --port` starts the home's own proxy, and none beside it.
+    ///
+    /// # Errors
+    ///
+    /// When the settings cannot be read.
+    pub(super) fn starts_at(
+        &self,
+        port: u16,
+        file: Option<PathBuf>,
+    ) -> Result<bool, SettingsError> {
+        let own = self.settings(file, Vec::new())?.config.gateway.proxy.port;
+        Ok(port == 0 || port == own)
     }
 
     fn is_own(&self, port: u16) -> bool {
