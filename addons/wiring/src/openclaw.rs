@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use self::entry::METACLAW;
+use self::known::METACLAW;
 use crate::{
     found::{Api, DetectError, Found},
     surroundings::Surroundings,

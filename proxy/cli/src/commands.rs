@@ -9,7 +9,6 @@ use std::{
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures_util::future::LocalBoxFuture;
-use tokio::runtime::{Builder, Runtime};
 
 mod adapters;
 mod auth;
@@ -54,7 +53,7 @@ mod uninstall;
 mod wire;
 mod wishes;
 
-use self::context::Context;
+use self::context::{Context, runtime};
 use crate::environment::Environment;
 
 /// A proxy between an agent and its model, which learns from your conversations. Begin with `metaclaw wire`.
@@ -220,10 +219,6 @@ fn wait<T: Termination>(
     // Boxed, because the runtime's loop would otherwise be compiled for each command.
     let asking: LocalBoxFuture<'_, _> = Box::pin(async { code(asking.await) });
     runtime()?.block_on(asking)
-}
-
-fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
 }
 
 /// A command that says nothing else of its end has done what was asked.

@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use metaclaw_chat::{AgentId, Message, Score, TurnId, now_ms};
 use metaclaw_skills::{
-    EvolutionRun, EvolveError, Evolved, Failure, Library, Progress, Proposal, ProposalState,
-    Reason, SkillRef, Trajectory,
+    EvolutionRun, Evolved, Failure, Library, Progress, Proposal, ProposalState, Reason, SkillRef,
+    Trajectory,
 };
 use metaclaw_turns::{
     LessonRef, LogError, MAX_LIST, StateKind, StreamEnd, Turn, TurnKind, TurnSummary,
@@ -20,9 +20,8 @@ use tokio::task::JoinError;
 
 use crate::{
     evolver::Evolver,
-    judge::AskFailed,
     shared::Shared,
-    trials::{Trial, tried},
+    trials::{EvolutionError, Trial, tried},
     wish_detection::log_lesson,
 };
 
@@ -36,21 +35,6 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(30))
     .with_max_delay(Duration::from_secs(30 * 60))
     .without_max_times();
-
-/// Why skills were not written, or not tried. It is done again later.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum EvolutionError {
-    #[error("the evolver did not answer: {}", .0.why)]
-    Evolver(AskFailed),
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(transparent)]
-    Library(#[from] EvolveError),
-    #[error("a skill could not be tried: {}", .0.why)]
-    Trial(#[from] AskFailed),
-    #[error("writing or trying a skill panicked: {0}")]
-    Panicked(#[from] JoinError),
-}
 
 struct Evolution {
     shared: Arc<Shared>,

@@ -7,13 +7,13 @@ use std::iter;
 
 use metaclaw_chat::{AgentId, Message, Role, Score};
 use metaclaw_skills::{
-    Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures, TriedRequest,
-    estimate_tokens,
+    EvolveError, Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures,
+    TriedRequest, estimate_tokens,
 };
 use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnKind};
+use tokio::task::JoinError;
 
 use crate::{
-    evolution::EvolutionError,
     judge::{Ask, AskFailed, Judge},
     sample::is_tool_turn,
     shared::Shared,
@@ -27,6 +27,21 @@ const SHARE_OF_CHAT: u64 = 5;
 /// Each prompt is read twice: by the model that answers, and by the judge. A judge that is no model reads for nothing,
 /// and most judges read only the end of a prompt, so this is an upper bound.
 const READERS: u64 = 2;
+
+/// Why skills were not written, or not tried. It is done again later.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EvolutionError {
+    #[error("the evolver did not answer: {}", .0.why)]
+    Evolver(AskFailed),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Library(#[from] EvolveError),
+    #[error("a skill could not be tried: {}", .0.why)]
+    Trial(#[from] AskFailed),
+    #[error("writing or trying a skill panicked: {0}")]
+    Panicked(#[from] JoinError),
+}
 
 #[derive(Debug)]
 pub(crate) enum Trial {

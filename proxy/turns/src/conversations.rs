@@ -9,6 +9,7 @@ use crate::{
     lines::LineReader,
     list::{self, ListedTurn, TurnSummary},
     log::{LogFuture, TurnLog},
+    prompt::cut,
     query::last_turn,
     read::turn_ids,
     session::SessionRecord,
@@ -129,7 +130,7 @@ impl ConversationFilter {
         let (text, at) = texts.find_map(|text| Some((text, place(text)?)))?;
         let from = text.floor_char_boundary(at.saturating_sub(LEAD));
         let lead = if from > 0 { "…" } else { "" };
-        Some(format!("{lead}{}", list::cut(&text[from..], list::SNIPPET)))
+        Some(format!("{lead}{}", cut(&text[from..], list::SNIPPET)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use metaclaw_chat::{
-    AgentId, LOOKED_BACK, Message, Role, Score, SessionId, TurnId, Usage, one_line, utterances,
+    AgentId, LOOKED_BACK, Message, Role, Score, SessionId, TurnId, Usage, utterances,
 };
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use crate::{
     journal, keys,
     lines::LineReader,
     log::{LogFuture, TurnLog},
+    prompt::cut,
     query::{in_session, moved},
     read::reply,
     record::{LineRun, Record, Setup},
@@ -298,13 +299,4 @@ fn answer(message: &Message) -> String {
     let calls = message.tool_calls();
     let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
     names.join(", ")
-}
-
-/// Returns a text on one line, with at most `n` characters of it.
-pub(crate) fn cut(text: &str, n: usize) -> String {
-    let line = one_line(text);
-    match line.char_indices().nth(n) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }

@@ -1,8 +1,7 @@
 //! Texts of two prompts side by side.
 
+use metaclaw_chat::one_line;
 use serde_json::Value;
-
-use crate::list::cut;
 
 const EXCERPT: usize = 80;
 /// Characters before the first difference that an excerpt may begin with, if no space is nearer.
@@ -51,6 +50,15 @@ pub(crate) fn first_change(old: &str, new: &str) -> (String, String) {
 fn excerpt(text: &str) -> String {
     let beginning: String = text.chars().take(4 * EXCERPT).collect();
     cut(&beginning, EXCERPT)
+}
+
+/// Returns a text on one line, with at most `n` characters of it.
+pub(crate) fn cut(text: &str, n: usize) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(n) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 #[cfg(test)]

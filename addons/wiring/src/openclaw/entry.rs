@@ -3,7 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{detect, known};
+use super::{
+    detect,
+    known::{self, METACLAW},
+};
 use crate::{
     format::Format,
     found::{Credential, Found},
@@ -14,7 +17,6 @@ use crate::{
     target::Target,
 };
 
-pub(crate) const METACLAW: &str = "metaclaw";
 /// Assumed context of a model in OpenClaw's own catalog, which other programs cannot read.
 const CONTEXT_WINDOW: u64 = 200_000;
 const MAX_TOKENS: u64 = 32_000;

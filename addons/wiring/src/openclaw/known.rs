@@ -2,6 +2,8 @@
 
 use crate::found::Api;
 
+pub(crate) const METACLAW: &str = "metaclaw";
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     name: &'static str,

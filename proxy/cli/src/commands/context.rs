@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use metaclaw_control::home::Home;
 use metaclaw_settings::{Config, Loaded, Policy, SettingsError, Sources, load};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::environment::Environment;
 
@@ -134,4 +135,9 @@ impl Context {
             profiles: self.home.auth_profiles(),
         })
     }
+}
+
+/// Makes the runtime of a command that asks something on the way.
+pub(crate) fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }

@@ -13,7 +13,12 @@ use tokio::runtime::Handle;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{calling::instance, consent, context::Context, doctor::faults_of_models, runtime};
+use super::{
+    calling::instance,
+    consent,
+    context::{Context, runtime},
+    doctor::faults_of_models,
+};
 use crate::{
     assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},

@@ -8,7 +8,11 @@ use metaclaw_chat::substituted;
 use metaclaw_control::agents::{AgentChange, FoundAgent};
 use metaclaw_wiring::{AgentProfile, Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
-use super::{calling::call, context::Context, runtime, start::StartArgs};
+use super::{
+    calling::call,
+    context::{Context, runtime},
+    start::StartArgs,
+};
 use crate::{
     connect::{
         self,

@@ -76,7 +76,11 @@ impl<'a> OwnSettings<'a> {
         let is_there = !after.is_empty() && !now.is_empty();
         if is_there {
             ensure!(now == after, "it was changed since");
-            let text = |value: &Value| value.as_str().map_or(value.to_string(), str::to_owned);
+            let text = |value: &Value| {
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            };
             let mut changes = Vec::new();
             for section in &self.sections {
                 let mut had = before.keys().filter(|key| key.starts_with(section));
