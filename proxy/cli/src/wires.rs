@@ -72,7 +72,7 @@ impl WireLinks {
     /// Points the agents that their owner wired at the proxy, and restores the files of all others.
     pub(crate) fn point(&self, proxy: SocketAddr) -> Option<Pointed> {
         let mut lines = Vec::new();
-        let (mut asking, mut names, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut asking, mut others) = (Vec::new(), Vec::new());
         for (agent, target) in &self.targets {
             let target = Target {
                 origin: origin(proxy),
@@ -85,12 +85,9 @@ impl WireLinks {
                 Ok(false) => {}
                 Ok(true) => {
                     asking.push(*agent);
-                    match order_text(&self.wires, agent) {
-                        Some(order) => {
-                            lines.push(format!("{order}; `metaclaw stop` puts its file back"));
-                        }
-                        None => names.push(agent.name.as_str()),
-                    }
+                    let alone = || format!("{} asks MetaClaw", agent.name);
+                    let asks = order_text(&self.wires, agent).unwrap_or_else(alone);
+                    lines.push(format!("{asks}; `metaclaw stop` puts its files back"));
                 }
                 Err(error) => {
                     warn!(agent = agent.id, %error, "an agent could not be pointed at the proxy");
@@ -100,13 +97,6 @@ impl WireLinks {
             }
         }
         lines.extend(self.release_others());
-        if !names.is_empty() {
-            let verb = if names.len() == 1 { "asks" } else { "ask" };
-            lines.push(format!(
-                "{} {verb} MetaClaw; `metaclaw stop` puts the files back",
-                names.join(", ")
-            ));
-        }
         if !others.is_empty() {
             lines.push(format!("found and not connected: {}", others.join(", ")));
         }

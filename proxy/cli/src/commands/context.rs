@@ -118,8 +118,7 @@ impl Context {
     /// When what they say of the policy model cannot be.
     pub(super) fn relays(&self, config: &Config) -> anyhow::Result<bool> {
         let policy = Policy::from_config(config, &self.environment.cache())?;
-        let has_upstream = config.llm.api_base.is_some() || !config.gateway.upstreams.is_empty();
-        Ok(policy.is_some() || has_upstream)
+        Ok(policy.is_some() || config.has_upstream())
     }
 
     pub(crate) fn settings(

@@ -7,8 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_wiring::{
-    AgentProfile, Credential, DetectError, Found, Models, OPENCLAW, PROFILES, Target, detect,
-    models,
+    AgentProfile, Credential, Found, Models, OPENCLAW, PROFILES, Target, detect, models,
 };
 
 use crate::{
@@ -60,7 +59,9 @@ pub(super) fn prepare(
     let found = match detect(&surroundings(&context.environment)) {
         Ok(Some(found)) => found,
         Ok(None) if is_first => return offer_others(context, args, true),
-        Err(error) if is_first => return Err(nothing_found(error)),
+        Err(error) if is_first => {
+            bail!("nothing to relay yet; {OTHERWISE}: {error}");
+        }
         Err(error) if args.yes => return Err(error.into()),
         Ok(None) | Err(_) => return Ok(()),
     };
@@ -90,10 +91,6 @@ pub(super) fn prepare(
         }
     }
     Ok(())
-}
-
-fn nothing_found(error: DetectError) -> anyhow::Error {
-    anyhow::Error::from(error).context(format!("nothing to relay yet; {OTHERWISE}"))
 }
 
 fn agreed(args: &AgentArgs, found: &Found, shown: &str, is_first: bool) -> anyhow::Result<bool> {
