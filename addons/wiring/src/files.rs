@@ -8,6 +8,10 @@ use std::{
 };
 
 use metaclaw_chat::{if_there, regular};
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use crate::outcome::WiringError;
 
@@ -90,12 +94,16 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write(path, bytes, 0o600)
 }
 
+/// Until the file has its name, only its owner can read it, because it may contain a key, and a process that is killed
+/// leaves it.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.metaclaw-{}", std::process::id()));
-    let written = write_and_sync(&beside, bytes, mode)
-        .and_then(|()| fs::rename(&beside, path))
-        .and_then(|()| sync_folder(path));
+    let beside = path.with_file_name(unfinished(path) + &std::process::id().to_string());
+    let written = write_and_sync(&beside, bytes).and_then(|file| {
+        fs::rename(&beside, path)?;
+        // The mode is not set at creation, because the umask would remove bits.
+        file.set_permissions(Permissions::from_mode(mode))?;
+        sync_folder(path)
+    });
     if written.is_err() {
         // The first error is returned, not this one.
         fs::remove_file(&beside).ok();
@@ -103,14 +111,34 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     written
 }
 
-fn write_and_sync(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// Returns the name of a file that is being written. The writer's process id follows it.
+fn unfinished(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(".{name}.metaclaw-")
+}
+
+/// Removes what processes that were killed while they wrote this file have left beside it.
+pub(crate) fn remove_unfinished(path: &Path) -> io::Result<()> {
+    let (prefix, folder) = (unfinished(path), path.parent().unwrap_or(path));
+    for entry in if_there(fs::read_dir(folder))?.into_iter().flatten() {
+        let beside = entry?;
+        let name = beside.file_name();
+        let writer = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+        let writer = writer.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        if writer.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH)) {
+            if_there(fs::remove_file(beside.path()))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(path)?;
     file.write_all(bytes)?;
-    // The mode is not set at creation, because the umask would remove bits.
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.sync_all()
+    file.sync_all()?;
+    Ok(file)
 }
 
 /// Syncs the folder, so that the rename itself reaches the disk.
@@ -118,5 +146,18 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) => File::open(folder)?.sync_all(),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_its_name_is_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let beside = folder.path().join(".settings.json.metaclaw-1");
+        let file = write_and_sync(&beside, b"key").unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

@@ -271,6 +271,8 @@ impl Wires {
         for file in record.files.iter().rev() {
             file.put_back(&mut back)?;
         }
+        // While the record still names the files.
+        self.remove_unfinished(agent)?;
         let files = std::mem::take(&mut record.files);
         if !files.is_empty() {
             self.write(&record)?;
@@ -280,6 +282,20 @@ impl Wires {
             fs::remove_file(&file.copy).ok();
         }
         Ok(back)
+    }
+
+    /// Removes what processes that were killed amid a change have left beside the agent's files and its record.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WiringError::Io`] if the record or a folder cannot be read, or such a file cannot be removed.
+    pub fn remove_unfinished(&self, agent: &str) -> Result<(), WiringError> {
+        let files = self.record(agent)?.map_or(Vec::new(), |it| it.files);
+        let files = files.into_iter().flat_map(|file| [file.path, file.copy]);
+        for path in files.chain([self.record_path(agent)]) {
+            files::remove_unfinished(&path).map_err(io_error(&path))?;
+        }
+        Ok(())
     }
 
     /// Removes the record. The agent's files have to be restored before ([`Self::unwire`]).
@@ -312,11 +328,14 @@ fn change(settings: FileSettings, by_hand: &str) -> Result<FileChange, WiringErr
         reason,
         by_hand: by_hand.to_owned(),
     };
-    let before = files::read(path)
-        .map_err(io_error(path))?
-        .map(String::from_utf8);
-    let before = before
-        .transpose()
+    let bytes = files::read(path).map_err(io_error(path))?;
+    if bytes.is_none() && path.is_symlink() {
+        // Nothing could restore the link.
+        return Err(refuse(
+            "it is a link to a file that is not there".to_owned(),
+        ));
+    }
+    let before = (bytes.map(String::from_utf8).transpose())
         .map_err(|_| refuse("it is no text".to_owned()))?;
     let text = before.as_deref().unwrap_or_default();
     let applied = keys::apply(settings.format, text, &settings.keys_to_set);

@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use metaclaw_chat::Mode;
+use metaclaw_chat::{AgentId, Mode};
 use metaclaw_control::{privacy, status::RunSummary};
 use metaclaw_gateway::{GatewayConfig, LLM, POLICY, RelayOnly};
 use metaclaw_settings::{
     Config, InertUse, Loaded, Policy,
     address::{host, is_bedrock, is_here},
 };
+use metaclaw_wiring::OPENCLAW;
 
 use self::egress::egress;
 use crate::{
     asked::{Judging, judges_complaints},
-    wires::{Pointed, agent_name, origin},
+    wires::{Pointed, agent_name, is_answered, origin},
 };
 
 mod egress;
@@ -253,25 +254,19 @@ impl Banner<'_> {
 
     /// A command that works: somebody answers it, with a model that is there, and with a key if one is needed.
     fn try_line(&self) -> String {
-        if self.agent.is_some_and(|agent| agent.asks_us) {
-            return "openclaw agent --agent main -m \"Say hello.\"".to_owned();
+        let asking = self.agent.map_or(&[][..], |agent| &agent.asking);
+        match asking.iter().min_by_key(|agent| agent.id != OPENCLAW) {
+            Some(agent) if agent.id == OPENCLAW => {
+                return "openclaw agent --agent main -m \"Say hello.\"".to_owned();
+            }
+            Some(agent) => return format!("say something to {}, started anew", agent.name),
+            None => {}
         }
         let config = &self.loaded.config;
-        let GatewayConfig {
-            agents,
-            upstreams,
-            routing,
-            ..
-        } = &config.gateway;
-        let is_for_all = config.llm.api_base.is_some()
-            || self.policy.is_some()
-            || routing
-                .order
-                .iter()
-                .any(|name| upstreams.contains_key(name));
-        if let Some(agent) = agents.keys().next().filter(|_| !is_for_all) {
-            let name = agent_name(agent.as_str());
-            return format!("say something to {name}, started anew");
+        let upstreams = &config.gateway.upstreams;
+        let anybody = AgentId::default_agent();
+        if !upstreams.is_empty() && !is_answered(anybody.as_str(), config, self.policy) {
+            return "metaclaw wire  (lists the agents that are here, and connects one)".to_owned();
         }
         let (llm, mut upstreams) = (&config.llm, upstreams.values());
         let is_keyed = config.gateway.proxy.requires_key();

@@ -56,7 +56,7 @@ mod wishes;
 use self::context::{Context, runtime};
 use crate::environment::Environment;
 
-/// A proxy between an agent and its model, which learns from your conversations. Begin with `metaclaw start`.
+/// A proxy between an agent and its model, which learns from your conversations. Begin with `metaclaw wire`.
 #[derive(Debug, Parser)]
 #[command(name = "metaclaw", version, max_term_width = 100)]
 pub(crate) struct Cli {

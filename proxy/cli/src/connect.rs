@@ -35,6 +35,7 @@ pub(crate) fn keep(goal: &mut Goal, agent: &AgentProfile, asks: &AskedToday) -> 
     if goal.is_settled(agent) {
         return Ok(());
     }
+    goal.check_address(agent, asks)?;
     // What OpenClaw asks may answer for learning too.
     if agent.id == OPENCLAW
         && goal.loaded.config.llm.api_base.is_none()
@@ -42,6 +43,11 @@ pub(crate) fn keep(goal: &mut Goal, agent: &AgentProfile, asks: &AskedToday) -> 
     {
         return goal.adopt(&found);
     }
+    // What cannot be done is refused before the settings are changed.
+    let target = goal.own_target(agent.caller(), asks);
+    let surroundings = surroundings(&goal.context.environment);
+    let planned = wires(&goal.context.home).plan(agent, &surroundings, &target);
+    planned.map_err(with_hand)?;
     let (home, file) = (goal.context.home.clone(), goal.file.clone());
     let settings = OwnSettings::new(&home, &file, agent);
     let before = settings.in_file()?;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{anyhow, ensure};
 use metaclaw_control::home::Home;
-use metaclaw_gateway::{GatewayConfig, UpstreamConfig};
+use metaclaw_gateway::{AgentRouting, GatewayConfig, LLM, UpstreamConfig};
 use metaclaw_settings::{
     Config, Policy,
     address::{is_bedrock, user_folder},
@@ -36,8 +36,8 @@ pub(crate) struct WireLinks {
 #[derive(Debug)]
 pub(crate) struct Pointed {
     pub said: String,
-    /// Whether OpenClaw uses the proxy.
-    pub asks_us: bool,
+    /// The agents that use the proxy.
+    pub asking: Vec<&'static AgentProfile>,
 }
 
 pub(crate) fn wires(home: &Home) -> Wires {
@@ -72,21 +72,23 @@ impl WireLinks {
     /// Points the agents that their owner wired at the proxy, and restores the files of all others.
     pub(crate) fn point(&self, proxy: SocketAddr) -> Option<Pointed> {
         let mut lines = Vec::new();
-        let (mut asking, mut asks_us) = (Vec::new(), false);
+        let (mut asking, mut others) = (Vec::new(), Vec::new());
         for (agent, target) in &self.targets {
             let target = Target {
                 origin: origin(proxy),
                 ..target.clone()
             };
             match self.pointed(agent, &target) {
+                Ok(false) if self.surroundings.has(agent) => {
+                    others.push(format!("{} (`metaclaw wire {}`)", agent.name, agent.id));
+                }
                 Ok(false) => {}
-                Ok(true) => match order_text(&self.wires, agent) {
-                    Some(order) => {
-                        asks_us = true;
-                        lines.push(format!("{order}; `metaclaw stop` puts its file back"));
-                    }
-                    None => asking.push(agent.name.as_str()),
-                },
+                Ok(true) => {
+                    asking.push(*agent);
+                    let alone = || format!("{} asks MetaClaw", agent.name);
+                    let asks = order_text(&self.wires, agent).unwrap_or_else(alone);
+                    lines.push(format!("{asks}; `metaclaw stop` puts its files back"));
+                }
                 Err(error) => {
                     warn!(agent = agent.id, %error, "an agent could not be pointed at the proxy");
                     let error = error.to_string().replace('\n', INDENT);
@@ -95,15 +97,11 @@ impl WireLinks {
             }
         }
         lines.extend(self.release_others());
-        if !asking.is_empty() {
-            let verb = if asking.len() == 1 { "asks" } else { "ask" };
-            lines.push(format!(
-                "{} {verb} MetaClaw; `metaclaw stop` puts the files back",
-                asking.join(", ")
-            ));
+        if !others.is_empty() {
+            lines.push(format!("found and not connected: {}", others.join(", ")));
         }
         let said = lines.join(INDENT);
-        (!said.is_empty()).then_some(Pointed { said, asks_us })
+        (!said.is_empty()).then_some(Pointed { said, asking })
     }
 
     pub(crate) fn release(&self) {
@@ -238,7 +236,7 @@ fn named(files: &[std::path::PathBuf]) -> String {
 pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
     Surroundings {
         variables: environment.variables().to_vec(),
-        home: user_folder(),
+        home: environment.get("HOME").map_or_else(user_folder, Into::into),
     }
 }
 
@@ -276,7 +274,7 @@ pub(crate) fn target_of(
     }
     let llm = &config.llm;
     let signs = llm.api_base.as_deref().is_some_and(is_bedrock);
-    let names_upstreams = llm.api_base.is_none() && !config.gateway.upstreams.is_empty();
+    let names_upstreams = llm.api_base.is_none() && is_answered(agent, config, policy);
     Target {
         has_provider_key: llm.api_key.is_some() || policy.is_some() || names_upstreams || signs,
         model: (llm.model_id.clone()).or_else(|| policy.is_some().then(|| POLICY.to_owned())),
@@ -285,14 +283,35 @@ pub(crate) fn target_of(
     }
 }
 
+/// Returns whether the settings name somebody who answers this agent.
+pub(crate) fn is_answered(agent: &str, config: &Config, policy: &Policy) -> bool {
+    policy.is_some() || addresses(agent, config).next().is_some()
+}
+
+/// Returns the addresses that this agent's chats may go to, in order, without that of a policy model.
+pub(crate) fn addresses<'a>(agent: &str, config: &'a Config) -> impl Iterator<Item = &'a str> {
+    let gateway = &config.gateway;
+    let own = routing_of(agent, gateway).map(|own| &own.upstream);
+    let names = own
+        .filter(|own| !own.is_empty())
+        .unwrap_or(&gateway.routing.order);
+    names.iter().filter_map(|name| match name.as_str() {
+        LLM => config.llm.api_base.as_deref(),
+        name => gateway.upstreams.get(name)?.address(),
+    })
+}
+
+pub(crate) fn routing_of<'a>(agent: &str, config: &'a GatewayConfig) -> Option<&'a AgentRouting> {
+    let mut agents = config.agents.iter();
+    agents.find(|(id, _)| id.as_str() == agent).map(|it| it.1)
+}
+
 /// Returns the upstream that answers this agent alone, with its name.
 fn own_upstream<'a>(
     agent: &str,
     config: &'a GatewayConfig,
 ) -> Option<(&'a String, &'a UpstreamConfig)> {
-    let mut agents = config.agents.iter();
-    let (_, own) = agents.find(|(id, _)| id.as_str() == agent)?;
-    let named = own.upstream.first()?;
+    let named = routing_of(agent, config)?.upstream.first()?;
     let (name, own) = config.upstreams.get_key_value(named)?;
     own.address().map(|_| (name, own))
 }

@@ -113,6 +113,11 @@ impl Home {
         }
     }
 
+    /// The folder that all proxies of the home share.
+    pub fn shared(&self) -> &Path {
+        &self.shared
+    }
+
     /// The proxies of this home that run beside its own.
     pub fn running_instances(&self) -> Vec<u16> {
         let runs = |port: &u16| matches!(self.instance(*port).holder(), Ok(Some(_)));

@@ -413,6 +413,48 @@ fn modes_and_links_are_kept_and_ours_are_private() {
 }
 
 #[test]
+fn a_link_to_nothing_is_left_as_it_is() {
+    let house = House::new();
+    let link = house.path(".codex/config.toml");
+    fs::create_dir_all(house.path(".codex")).unwrap();
+    std::os::unix::fs::symlink(house.path("dotfiles.toml"), &link).unwrap();
+    let refusal = house.try_wire("codex", &target()).unwrap_err();
+    has(
+        refusal.to_string(),
+        ["it is a link to a file that is not there"],
+    );
+    assert!(link.is_symlink());
+}
+
+#[test]
+fn what_a_killed_process_left_unfinished_is_removed() {
+    let house = usual();
+    let before = house.all();
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let of_process = |pid| format!(".claude/.settings.json.metaclaw-{pid}");
+    let (left, running) = (
+        of_process(ended.id()),
+        of_process(std::os::unix::process::parent_id()),
+    );
+    for remove in [
+        |house: &House| drop(house.unwire("claude-code")),
+        |house: &House| house.wires.remove_unfinished("claude-code").unwrap(),
+        |house: &House| house.wire("claude-code"),
+    ] {
+        house.wire("claude-code");
+        house.put(&left, "{\"key\": \"sk-1\"}");
+        house.put(&running, "{}");
+        remove(&house);
+        assert!(!house.path(&left).exists());
+        fs::remove_file(house.path(&running)).unwrap();
+    }
+    house.unwire("claude-code");
+    house.wires.forget("claude-code").unwrap();
+    assert_eq!(house.all(), before);
+}
+
+#[test]
 fn agents_are_found_by_what_they_leave() {
     let house = usual();
     for agent in PROFILES

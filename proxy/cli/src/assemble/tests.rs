@@ -25,7 +25,11 @@ fn start(dir: &Path, text: &str) -> Start {
     let layer = Layer::text(dir.join("config.yaml"), text).unwrap();
     let loaded = Loaded::new(vec![layer]).unwrap();
     let openclaw = dir.join("openclaw.json").display().to_string();
-    let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", openclaw.as_str())]);
+    let folder = dir.display().to_string();
+    let environment = Environment::from_pairs([
+        ("OPENCLAW_CONFIG_PATH", openclaw.as_str()),
+        ("HOME", folder.as_str()),
+    ]);
     let home = Home::at(dir.join("home"));
     let policy = Policy::from_config(&loaded.config, dir).unwrap();
     let (lines, _guard) = tracing_appender::non_blocking(io::sink());
@@ -290,7 +294,11 @@ fn claw_type_says_whose_file_is_changed() {
             .accept_found(&found)
             .unwrap();
         let pointed = start.agents.point(([127, 0, 0, 1], 30_000).into());
-        assert_eq!(pointed.is_some_and(|one| one.asks_us), is_pointed, "{claw}");
+        assert_eq!(
+            pointed.is_some_and(|one| !one.asking.is_empty()),
+            is_pointed,
+            "{claw}"
+        );
         let is_as_before = std::fs::read_to_string(&file).unwrap() == text;
         assert_eq!(is_as_before, !is_pointed, "{claw}");
     }

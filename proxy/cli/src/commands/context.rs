@@ -48,8 +48,14 @@ impl Context {
                 let port: u16 = given.parse().with_context(|| {
                     format!("--port {given:?} is not allowed: a whole number from 0 to 65535")
                 })?;
-                if !(own_runs && self.is_own(port)) {
-                    self.home = self.home.instance(port);
+                let instance = self.home.instance(port);
+                let is_own = if own_runs {
+                    self.is_own(port)
+                } else {
+                    instance.holder()?.is_none() && self.starts_at(port, None).unwrap_or(false)
+                };
+                if !is_own {
+                    self.home = instance;
                 }
             }
             None if own_runs => {}
@@ -60,6 +66,20 @@ impl Context {
             }
         }
         Ok(self)
+    }
+
+    /// Whether `start --port` starts the home's own proxy, and none beside it.
+    ///
+    /// # Errors
+    ///
+    /// When the settings cannot be read.
+    pub(super) fn starts_at(
+        &self,
+        port: u16,
+        file: Option<PathBuf>,
+    ) -> Result<bool, SettingsError> {
+        let own = self.settings(file, Vec::new())?.config.gateway.proxy.port;
+        Ok(port == 0 || port == own)
     }
 
     fn is_own(&self, port: u16) -> bool {
@@ -98,8 +118,7 @@ impl Context {
     /// When what they say of the policy model cannot be.
     pub(super) fn relays(&self, config: &Config) -> anyhow::Result<bool> {
         let policy = Policy::from_config(config, &self.environment.cache())?;
-        let has_upstream = config.llm.api_base.is_some() || !config.gateway.upstreams.is_empty();
-        Ok(policy.is_some() || has_upstream)
+        Ok(policy.is_some() || config.has_upstream())
     }
 
     pub(crate) fn settings(

@@ -14,7 +14,7 @@ use metaclaw_control::{
 };
 use metaclaw_settings::{
     Config, Loaded, Policy, SettingsError,
-    address::{host, is_bedrock},
+    address::{host, is_bedrock, is_here},
 };
 use metaclaw_turns::ClockReadings;
 
@@ -79,7 +79,12 @@ impl DoctorArgs {
         checks.push(check);
         checks.extend(check_context(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, running.is_some(), self.fix).await);
-        checks.extend(agent::checks(context, running.as_deref(), self.fix));
+        checks.extend(agent::checks(
+            context,
+            &loaded.config,
+            running.as_deref(),
+            self.fix,
+        ));
         checks.extend(check_skills(&loaded.config));
         checks.extend(check_upstreams(&loaded.config).await);
         checks.push(DoctorCheck::note(
@@ -111,7 +116,7 @@ fn settings(context: &Context, path: &Path, loaded: &Result<Loaded, SettingsErro
         (false, _) if !relays => DoctorCheck::bad(
             NAME,
             format!("{file} is not there, so there is no model to relay to"),
-            "`metaclaw setup` asks for one and writes the file; with OpenClaw, `metaclaw start` uses OpenClaw's model",
+            "`metaclaw wire` lists the agents that are here, and relays what one asks; `metaclaw setup` asks for a provider",
         ),
         (_, false) => DoctorCheck::note(NAME, unknown.join("; ")),
         (_, true) => DoctorCheck::fine(NAME, format!("{file} (mode {mode})")),
@@ -284,6 +289,26 @@ struct NamedUpstream<'a> {
 }
 
 async fn check_upstreams(config: &Config) -> Vec<DoctorCheck> {
+    let all = upstreams(config);
+    if all.is_empty() {
+        let none = "none is configured (llm.api_base)";
+        return vec![DoctorCheck::note(UPSTREAM, none)];
+    }
+    join_all(all.iter().map(NamedUpstream::check)).await
+}
+
+/// What is wrong with the upstreams for which the settings name a model and whose list can be asked for.
+pub(super) async fn faults_of_models(config: &Config) -> Vec<String> {
+    let is_listed = |one: &&NamedUpstream<'_>| {
+        one.model.is_some() && (one.server.key.is_some() || is_here(&one.server.base))
+    };
+    let all = upstreams(config);
+    let checks = join_all(all.iter().filter(is_listed).map(NamedUpstream::check)).await;
+    let faults = checks.iter().filter(|check| check.is == CheckOutcome::Bad);
+    faults.map(DoctorCheck::fault).collect()
+}
+
+fn upstreams(config: &Config) -> Vec<NamedUpstream<'_>> {
     let llm = &config.llm;
     let own = llm.api_base.as_ref().map(|base| NamedUpstream {
         server: ModelServer {
@@ -304,12 +329,7 @@ async fn check_upstreams(config: &Config) -> Vec<DoctorCheck> {
             keys: ["url", "keys", "model"].map(|key| format!("upstreams.{name}.{key}")),
         })
     });
-    let all: Vec<NamedUpstream<'_>> = own.into_iter().chain(others).collect();
-    if all.is_empty() {
-        let none = "none is configured (llm.api_base)";
-        return vec![DoctorCheck::note(UPSTREAM, none)];
-    }
-    join_all(all.iter().map(NamedUpstream::check)).await
+    own.into_iter().chain(others).collect()
 }
 
 // === impl NamedUpstream ===

@@ -1,6 +1,6 @@
 //! `metaclaw start`: reads the settings, builds the app, runs it until a signal, drains.
 
-use std::{io::Write, net::TcpListener, path::PathBuf, process::ExitCode};
+use std::{io::Write, net::TcpListener, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use clap::{ArgAction, Args};
@@ -9,6 +9,7 @@ use metaclaw_settings::{
     CloudError, Loaded, LogSettings, Policy, PolicyError, readable_by_others, without_effect,
 };
 use rustix::fs::Mode;
+use tokio::runtime::Handle;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
@@ -16,6 +17,7 @@ use super::{
     calling::instance,
     consent,
     context::{Context, runtime},
+    doctor::faults_of_models,
 };
 use crate::{
     assemble::{self, Start, estimate_day, offered_models},
@@ -28,6 +30,9 @@ use crate::{
 };
 
 mod first;
+
+/// How long the banner waits for the lists of models.
+const MODELS: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct StartArgs {
@@ -69,8 +74,11 @@ impl StartArgs {
             // What we make is for its owner alone.
             rustix::process::umask(Mode::RWXG | Mode::RWXO);
             let loaded = context.settings(self.config.clone(), self.flags(context))?;
-            let home = self.home(context)?;
-            first::prepare(context, &loaded, &home, self.config.is_some(), &self.agent)?;
+            let of_proxy = Context {
+                home: self.home(context)?,
+                ..context.clone()
+            };
+            first::prepare(&of_proxy, &loaded, self.config.as_deref(), &self.agent)?;
         }
         self.settle_consent(context)?;
         if self.daemon {
@@ -149,7 +157,13 @@ impl StartArgs {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
-        let ended = runtime.block_on(assemble::run(start, move |ready| {
+        let config = start.loaded.config.clone();
+        let ended = runtime.block_on(assemble::run(start, move |mut ready| {
+            let checked = tokio::time::timeout(MODELS, faults_of_models(&config));
+            for fault in Handle::current().block_on(checked).unwrap_or_default() {
+                warn!("{fault}");
+                ready.warnings.push(fault);
+            }
             if let Err(error) = announce(tell_parent, &ready) {
                 warn!(%error, "the banner cannot be printed");
             }
@@ -165,14 +179,11 @@ impl StartArgs {
     /// of that port.
     fn home(&self, context: &Context) -> anyhow::Result<Home> {
         let given = context.port.as_ref().and_then(|port| port.parse().ok());
-        let Some(port) = given.filter(|port| *port != 0) else {
-            return Ok(context.home.clone());
-        };
-        let settings = context.settings(self.config.clone(), Vec::new())?;
-        Ok(if port == settings.config.gateway.proxy.port {
-            context.home.clone()
-        } else {
-            context.home.instance(port)
+        Ok(match given {
+            Some(port) if !context.starts_at(port, self.config.clone())? => {
+                context.home.instance(port)
+            }
+            _ => context.home.clone(),
         })
     }
 
@@ -219,7 +230,7 @@ impl StartArgs {
     fn forwarded(&self, context: &Context) -> Vec<String> {
         let mut arguments = vec!["start".to_owned(), "--tell-parent".to_owned()];
         let config = self.config.as_ref().map(|one| one.display().to_string());
-        let home = Some(context.home.dir().display().to_string());
+        let home = Some(context.home.shared().display().to_string());
         for (name, value) in [
             ("--home", &home),
             ("--config", &config),

@@ -89,7 +89,10 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         }))?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
-    out::line(format!("MetaClaw: not running in {home}"))?;
+    let flag = context.home.flag();
+    out::line(format!(
+        "MetaClaw: not running in {home}: `metaclaw start -d{flag}` starts it"
+    ))?;
     if !agents.is_empty() {
         out::line(format!(
             "still pointed at it: {}. `metaclaw start` answers them again; `metaclaw doctor --fix` puts their files back",

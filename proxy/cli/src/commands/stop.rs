@@ -35,7 +35,7 @@ impl StopArgs {
             return Ok(());
         }
         // The proxy did it itself, unless a crash kept it from it.
-        if restored.is_empty() && !wired.is_empty() {
+        if restored.is_empty() && pid.is_some() && !wired.is_empty() {
             let names: Vec<&str> = wired.iter().map(|id| wires::agent_name(id)).collect();
             out::line(format!("files put back: {}", names.join(", ")))?;
         }

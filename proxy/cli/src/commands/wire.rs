@@ -19,7 +19,7 @@ use crate::{
         goal::{Goal, asks_text},
     },
     out,
-    wires::{surroundings, wires},
+    wires::{is_answered, surroundings, wires},
 };
 
 #[derive(Debug, Args)]
@@ -55,12 +55,7 @@ pub(crate) struct UnwireArgs {
 impl WireArgs {
     pub(super) fn run(self, context: &Context) -> anyhow::Result<ExitCode> {
         if let Some(name) = &self.show {
-            let target = Goal::load(context)?.target(name);
-            out::line(settings_by_hand(
-                name,
-                &surroundings(&context.environment),
-                &target,
-            ))?;
+            out::line(by_hand(context, name)?)?;
         } else if let Some(id) = &self.agent {
             match profile(id) {
                 Some(agent) => return self.wire(context, agent),
@@ -137,27 +132,24 @@ impl WireArgs {
             "{name} asks {} today",
             asks_text(asks.model.as_deref(), &asks.url)
         );
-        let keeps = match goal.other_answer(agent, asks) {
-            _ if self.replace_model => false,
-            None => {
-                out::line(format!("{today}, and goes on asking it through MetaClaw"))?;
-                true
-            }
-            Some(other) => {
-                out::line(format!("{today}. Here {other} would answer it."))?;
-                if out::can_ask() {
-                    out::ask("Keep its own model?", true)?
-                } else {
-                    out::line("It keeps its own model; --replace-model takes the other one")?;
-                    true
-                }
-            }
-        };
-        if keeps {
-            connect::keep(goal, agent, asks)
-        } else {
-            goal.replace(agent)
+        if self.replace_model {
+            return goal.replace(agent);
         }
+        let Some(other) = goal.other_answer(agent, asks) else {
+            connect::keep(goal, agent, asks)?;
+            return Ok(out::line(format!(
+                "{today}, and goes on asking it through MetaClaw"
+            ))?);
+        };
+        out::line(format!("{today}. Here {other} would answer it."))?;
+        if out::can_ask() {
+            if !out::ask("Keep its own model?", true)? {
+                return goal.replace(agent);
+            }
+        } else {
+            out::line("It keeps its own model; --replace-model takes the other one")?;
+        }
+        connect::keep(goal, agent, asks)
     }
 }
 
@@ -173,11 +165,20 @@ fn tell(lines: &[String]) -> anyhow::Result<()> {
 }
 
 fn refuse(context: &Context, name: &str) -> anyhow::Result<()> {
-    let target = Goal::load(context)?.target(name);
-    let by_hand = settings_by_hand(name, &surroundings(&context.environment), &target);
+    let by_hand = by_hand(context, name)?;
     bail!(
         "{name:?} is not supported (`metaclaw wire` lists the agents that are); by hand:\n{by_hand}"
     )
+}
+
+fn by_hand(context: &Context, name: &str) -> anyhow::Result<String> {
+    let goal = Goal::load(context)?;
+    let target = goal.target(name);
+    let mut text = settings_by_hand(name, &surroundings(&context.environment), &target);
+    if !is_answered(name, &goal.loaded.config, &goal.policy) {
+        text += "\nNobody answers it yet: `metaclaw setup` asks for a provider that answers every agent";
+    }
+    Ok(text)
 }
 
 // === impl UnwireArgs ===

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
+use http::Uri;
 use metaclaw_chat::{Mode, Secret};
 use metaclaw_control::home::RunFile;
-use metaclaw_gateway::{AgentRouting, LLM, POLICY};
+use metaclaw_gateway::AgentRouting;
 use metaclaw_settings::{
     Loaded, Origin, Policy,
     address::{host, is_here},
@@ -18,7 +19,7 @@ use crate::{
         context::Context,
         setup::answers::{MODE, SetupAnswers},
     },
-    wires::{target_of, wires_others},
+    wires::{addresses, is_answered, routing_of, target_of, wires_others},
 };
 
 #[derive(Debug)]
@@ -100,7 +101,7 @@ impl Goal {
             "claw_type: none says that no agent is changed: set it to another value, or leave it out"
         );
         ensure!(
-            self.policy.is_some() || config.has_upstream(),
+            is_answered(agent, config, &self.policy),
             "nothing to relay yet: `metaclaw setup` asks whom MetaClaw asks"
         );
         let keys = &config.gateway.proxy.keys;
@@ -115,8 +116,7 @@ impl Goal {
     }
 
     fn routing(&self, agent: &str) -> Option<&AgentRouting> {
-        let mut agents = self.loaded.config.gateway.agents.iter();
-        agents.find(|(id, _)| id.as_str() == agent).map(|it| it.1)
+        routing_of(agent, &self.loaded.config.gateway)
     }
 
     /// Returns whether the owner's settings name other upstreams for the agent. Then nothing is asked or changed.
@@ -140,19 +140,32 @@ impl Goal {
         let Target {
             has_provider_key,
             model,
-            upstream,
             ..
         } = self.target(agent.caller());
-        let (order, upstreams) = (&config.gateway.routing.order, &config.gateway.upstreams);
-        let mut addresses = order.iter().filter_map(|name| match name.as_str() {
-            POLICY => None,
-            LLM => upstream.as_deref(),
-            name => upstreams.get(name)?.address(),
-        });
-        let url = addresses.next()?;
+        let url = addresses(agent.caller(), config).next()?;
         let is_same = host(url) == host(&asks.url) && model.is_none() && !has_provider_key;
         let model = model.unwrap_or_else(|| "the model that it names".to_owned());
         (!is_same).then(|| format!("{model} at {}", host(url)))
+    }
+
+    /// Checks that the proxy can relay to what the agent asks.
+    pub(crate) fn check_address(
+        &self,
+        agent: &AgentProfile,
+        asks: &AskedToday,
+    ) -> anyhow::Result<()> {
+        let (name, place) = (&agent.name, host(&asks.url));
+        let url: Uri = (asks.url.parse().ok())
+            .filter(|url: &Uri| url.query().is_none() && !asks.url.contains('@'))
+            .with_context(|| format!("{name} asks {place} by its settings, in an address that MetaClaw cannot use: it must be as in https://api.openai.com/v1, without a query or a password. Nothing was changed"))?;
+        let ours: Uri = self.target(agent.caller()).origin.parse()?;
+        let is_ours =
+            url.port_u16() == ours.port_u16() && (is_here(&asks.url) || url.host() == ours.host());
+        ensure!(
+            !is_ours,
+            "{name} asks MetaClaw itself ({place}) by its settings, and MetaClaw did not write that: it cannot know whom {name} asked before. Take that address out of the settings of {name}, or put its provider's there; then wire it again"
+        );
+        Ok(())
     }
 
     /// Writes into the settings that the agent's own provider answers it.
@@ -212,7 +225,8 @@ impl Goal {
         let is_there = |key: &str| matches!(self.loaded.origin(key), Some(Origin::File(_)));
         changes.retain(|(key, value)| value.is_some() || is_there(key));
         self.context.home.create()?;
-        if !self.file.exists() {
+        // Without a model to train, nothing else is done in another mode.
+        if self.loaded.origin(MODE).is_none() && !self.policy.is_some() {
             changes.insert(
                 0,
                 (MODE.to_owned(), Some(Mode::SkillsOnly.as_str().to_owned())),

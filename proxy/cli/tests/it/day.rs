@@ -133,7 +133,10 @@ async fn day(proxy: &Running) -> usize {
 async fn a_day_of_learning_costs_a_twentieth_of_the_chat_at_most() {
     let cloud = Arc::new(Asked::default());
     let counting = Arc::clone(&cloud);
-    let server = Server::new(move |request| answer(&counting, request));
+    let server = Server::new(move |request| match request.path() {
+        "/v1/models" => Reply::status(404, "{}"),
+        _ => answer(&counting, request),
+    });
     let home = Home::new(&format!(
         "mode: skills_only\nproxy: {{port: 0}}\nllm: {{api_base: '{}/v1', model_id: scripted, api_key: sk-0123456789abcd}}\n\
          scheduler: {{idle_minutes: 0, on_battery: true}}\n",

@@ -70,6 +70,14 @@ async fn what_would_fail_each_chat_is_found_with_its_remedy() {
         let (is_well, said) = checked(&home, name).await;
         assert_eq!(is_well, expected.is_none(), "{said}");
         has(&said, expected.unwrap_or(["ok    upstream", "answers", ""]));
+        if let Some([_, fault, remedy]) = expected.filter(|_| name == "upstream") {
+            let started = home.ask(&["start", "-d"]).await;
+            has(
+                &started,
+                ["  warning   ", fault, remedy.trim_start_matches("-> ")],
+            );
+            home.ask(&["stop"]).await;
+        }
     }
 }
 
@@ -125,6 +133,15 @@ async fn a_home_that_is_a_file_is_told_with_what_to_do() {
             ["cannot be the home folder (--home or METACLAW_HOME names another one)"],
         );
     }
+}
+
+#[tokio::test]
+async fn an_empty_home_is_told_how_an_agent_is_connected() {
+    let (is_well, said) = checked(&Home::bare(), "settings").await;
+    assert!(
+        !is_well && said.contains("-> `metaclaw wire` lists"),
+        "{said}"
+    );
 }
 
 /// The demo starts with a settings file that is not in its home.

@@ -2,7 +2,10 @@
 
 use tokio::net::TcpListener;
 
-use crate::harness::{Home, Upstream, has, n_of};
+use crate::{
+    harness::{Home, Upstream, has, n_of},
+    output::at_terminal,
+};
 
 async fn free_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -43,6 +46,33 @@ async fn a_second_proxy_shares_settings_and_wishes_and_nothing_else() {
     home.ask(&["stop", "--port", &port]).await;
     let after = home.run(&["status", "--port", &port]).await;
     assert_eq!(after.status.code(), Some(3));
+}
+
+/// Before, the record of the agent was not in the home of the proxy, so the agent was not wired.
+#[tokio::test]
+async fn an_agent_is_wired_to_the_proxy_of_the_port_that_is_given() {
+    const CODEX: &str = ".codex/config.toml";
+    let upstream = Upstream::new();
+    let codex = format!("openai_base_url = \"{}\"\n", upstream.url);
+    for command in [["wire", "codex"], ["start", "-d"]] {
+        let port = free_port().await;
+        let home = Home::bare().with_variable("METACLAW__UI__PORT", "0");
+        home.write(CODEX, &codex);
+        let arguments = [command[0], command[1], "--port", &port];
+        let answers = [("[Y/n]", "")];
+        let answers = if command[0] == "start" {
+            &answers[..]
+        } else {
+            &[]
+        };
+        let (seen, is_done) = at_terminal(&home, &arguments, answers).await;
+        assert!(is_done, "{seen}");
+        let base_url = format!("http://127.0.0.1:{port}/v1");
+        has(&seen, [base_url.as_str(), "Codex asks MetaClaw; "]);
+        has(home.read(CODEX), [base_url]);
+        home.ask(&["stop", "--port", &port]).await;
+        assert_eq!(home.read(CODEX), codex);
+    }
 }
 
 #[tokio::test]

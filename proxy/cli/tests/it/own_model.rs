@@ -127,6 +127,10 @@ async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     let listed = home.ask(&["wire"]).await;
     let asks = format!("its own model at {}", work.address);
     has(&listed, [asks.as_str(), "asks MetaClaw"]);
+    // Their addresses are for them alone.
+    let shown = home.ask(&["wire", "--show", "mine"]).await;
+    has(&shown, ["Nobody answers it yet: `metaclaw setup`"]);
+    assert!(!shown.contains("has the provider's"), "{shown}");
     let own_sections = || ["codex:", "opencode:"].map(|own| home.read("config.yaml").contains(own));
     home.ask(&["unwire", "codex"]).await;
     assert_eq!(own_sections(), [false, true]);
@@ -253,6 +257,46 @@ async fn where_another_model_would_answer_the_owner_is_asked() {
     assert_eq!((own.n_asked(), other.n_asked()), (0, 1));
     home.ask(&["stop"]).await;
     assert_eq!(home.read(CODEX), codex);
+}
+
+#[tokio::test]
+async fn what_cannot_be_wired_changes_nothing() {
+    let itself = "Codex asks MetaClaw itself (";
+    let unusable = "in an address that MetaClaw cannot use";
+    for (url, why) in [
+        ("http://127.0.0.1:30000/v1", itself),
+        ("http://localhost:30000", itself),
+        ("http://me:secret@host.example/v1", unusable),
+        ("https://host.example/v1?key=secret", unusable),
+    ] {
+        let home = Home::bare();
+        let codex = format!("openai_base_url = \"{url}\"\n");
+        home.write(CODEX, &codex);
+        let refusal = home.refusal(&["wire", "codex"]).await;
+        has(&refusal, [why]);
+        assert!(!refusal.contains("secret"), "{refusal}");
+        let after = (home.read(CODEX), home.read("config.yaml"));
+        assert_eq!(after, (codex, String::new()));
+    }
+    let home = Home::bare();
+    home.write(CODEX, "");
+    let file = home.path().join(CODEX);
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("nowhere.toml", &file).unwrap();
+    let refusal = home.refusal(&["wire", "codex"]).await;
+    has(&refusal, ["it is a link to a file that is not there"]);
+    assert!(file.is_symlink() && home.read("config.yaml").is_empty());
+}
+
+#[tokio::test]
+async fn a_wire_trains_nothing_where_no_mode_and_no_model_is_set() {
+    let upstream = Upstream::new();
+    for settings in ["", "log: {level: info}\n"] {
+        let (home, _) = with_codex(&upstream);
+        home.write("config.yaml", settings);
+        home.ask(&["wire", "codex", "--no-start"]).await;
+        assert_eq!(home.ask(&["config", "mode"]).await, "skills_only");
+    }
 }
 
 #[tokio::test]

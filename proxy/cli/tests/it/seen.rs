@@ -146,15 +146,20 @@ async fn a_status_of_nothing_says_where_it_looked_and_finds_the_demo() {
     let home = Home::new("mode: skills_only\n");
     std::fs::create_dir(home.path().join("cache")).unwrap();
     std::os::unix::fs::symlink(demo.path(), home.path().join("cache/demo-home")).unwrap();
-    let said = async || {
-        let output = home.run(&["status"]).await;
+    let said = async |command: &str| {
+        let output = home.run(&[command]).await;
         home.neutral(&String::from_utf8(output.stdout).unwrap())
     };
-    assert_eq!(said().await, "MetaClaw: not running in HOME\n");
+    for command in ["status", "ui"] {
+        assert_eq!(
+            said(command).await,
+            "MetaClaw: not running in HOME: `metaclaw start -d` starts it\n"
+        );
+    }
     let proxy = demo.start().await;
     assert_eq!(
-        said().await,
-        "MetaClaw: not running in HOME\nthe demo runs: METACLAW_HOME=HOME/cache/demo-home before a command is about that one\n"
+        said("status").await,
+        "MetaClaw: not running in HOME: `metaclaw start -d` starts it\nthe demo runs: METACLAW_HOME=HOME/cache/demo-home before a command is about that one\n"
     );
     demo.stop(proxy).await;
 }

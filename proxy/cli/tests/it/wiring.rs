@@ -172,11 +172,17 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
             "`metaclaw doctor --fix`",
         ],
     );
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let left = format!(".openclaw.json.metaclaw-{}", ended.id());
+    let left = person.file.with_file_name(left);
+    std::fs::write(&left, "").unwrap();
     let (is_well, checks) = person.doctor(&["--fix"]).await;
     assert!(
         is_well && verdict(&checks, "openclaw") == "mended",
         "{checks}"
     );
+    assert!(!left.exists());
     assert_eq!(person.text(), person.before);
     let status = home.run(&["status"]).await;
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
@@ -212,6 +218,41 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     let said = home.ask(&["uninstall", "--yes"]).await;
     assert!(said.contains("as it is not ours: mine.txt"), "{said}");
     assert_eq!(person.text(), other);
+}
+
+/// Before, OpenClaw was pointed at a proxy whose settings named nobody for it, and `doctor` found that fine.
+#[tokio::test]
+async fn what_openclaw_asks_answers_it_though_another_agent_was_first() {
+    let (upstream, other) = (Upstream::new(), Upstream::new());
+    let person = Person::new(&upstream);
+    let home = &person.home;
+    let codex = format!("openai_base_url = \"{}\"\n", other.url);
+    home.write(".codex/config.toml", codex);
+    home.ask(&["wire", "codex", "--no-start"]).await;
+    let said = home.ask(&START).await;
+    has(
+        &said,
+        [
+            "found and not connected: OpenClaw (`metaclaw wire openclaw`)",
+            "try       say something to Codex",
+        ],
+    );
+    home.ask(&["stop"]).await;
+    let said = home.ask(&["start", "-d", "--port", "0", "--yes"]).await;
+    has(&said, ["copied to", "OpenClaw asks metaclaw/m"]);
+    assert!(person.turn().await.contains("answer to 1"));
+    assert_eq!((upstream.n_asked(), other.n_asked()), (1, 0));
+    let said = home.ask(&["stop"]).await;
+    has(&said, ["files put back: Codex, OpenClaw"]);
+    home.ask(&["config", "unset", "llm.api_base"]).await;
+    let output = home.run(&["doctor"]).await;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    has(&said, ["BAD   openclaw", "nobody answers OpenClaw"]);
+    assert!(!output.status.success());
+    // The next yes mends it.
+    home.ask(&["start", "-d", "--port", "0", "--yes"]).await;
+    assert!(person.turn().await.contains("answer to 1"));
+    home.ask(&["uninstall", "--yes"]).await;
 }
 
 #[tokio::test]

@@ -1,15 +1,21 @@
 //! The agents that their owner wired: pointed at the proxy that runs, or left by a crash.
 
-use metaclaw_wiring::{OPENCLAW, WireStanding, detect, profile};
+use metaclaw_settings::{Config, Policy};
+use metaclaw_wiring::{AgentProfile, OPENCLAW, WireStanding, detect, profile};
 
 use super::check::DoctorCheck;
 use crate::{
     commands::context::Context,
-    wires::{agent_name, restored_text, surroundings, wires},
+    wires::{agent_name, is_answered, restored_text, surroundings, wires},
 };
 
 /// `proxy`: the base URL of the proxy that runs.
-pub(super) fn checks(context: &Context, proxy: Option<&str>, fix: bool) -> Vec<DoctorCheck> {
+pub(super) fn checks(
+    context: &Context,
+    config: &Config,
+    proxy: Option<&str>,
+    fix: bool,
+) -> Vec<DoctorCheck> {
     let wires = wires(&context.home);
     let agents = match wires.agents() {
         Ok(agents) => agents,
@@ -23,6 +29,18 @@ pub(super) fn checks(context: &Context, proxy: Option<&str>, fix: bool) -> Vec<D
     };
     let wired = agents.iter().map(|id| check(context, id, proxy, fix));
     let mut checks: Vec<DoctorCheck> = wired.collect();
+    let policy = Policy::from_config(config, &context.environment.cache());
+    let policy = policy.unwrap_or(Policy::None);
+    let known = agents.iter().filter_map(|id| profile(id));
+    let unanswered = known.filter(|agent| !is_answered(agent.caller(), config, &policy));
+    checks.extend(unanswered.map(|AgentProfile { id, name, .. }| {
+        let said = format!("nobody answers {name} by the settings");
+        DoctorCheck::bad(
+            id,
+            said,
+            format!("`metaclaw wire {id}` relays what it asks today"),
+        )
+    }));
     let is_pointed = wires.standing(OPENCLAW).is_ok_and(WireStanding::is_pointed);
     let unread = detect(&surroundings(&context.environment)).err();
     if let Some(error) = unread.filter(|_| !is_pointed) {
@@ -61,6 +79,9 @@ fn left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
 
 fn check(context: &Context, id: &str, proxy: Option<&str>, fix: bool) -> DoctorCheck {
     let (name, wires) = (agent_name(id), wires(&context.home));
+    if fix && let Err(error) = wires.remove_unfinished(id) {
+        return DoctorCheck::bad(id, error.to_string(), "check that folder");
+    }
     let (standing, record) = match (wires.standing(id), wires.record(id)) {
         (Ok(standing), Ok(Some(record))) => (standing, record),
         (Ok(_), Ok(None)) => return DoctorCheck::note(id, format!("{name} is not wired")),

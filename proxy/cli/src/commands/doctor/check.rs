@@ -54,6 +54,11 @@ impl DoctorCheck {
         }
     }
 
+    pub(super) fn fault(&self) -> String {
+        let remedy = self.remedy.as_deref().unwrap_or_default();
+        format!("{}: {remedy}", self.said)
+    }
+
     /// `width` is that of the widest name.
     pub(super) fn line(&self, width: usize) -> String {
         let mark = match self.is {

@@ -1,13 +1,13 @@
 //! The first minute: with nothing configured, the agent's own model is found, shown, and asked about
 //! once.
 
+use std::path::Path;
+
 use anyhow::bail;
 use clap::Args;
-use metaclaw_control::home::Home;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_wiring::{
-    AgentProfile, Credential, DetectError, Found, Models, OPENCLAW, PROFILES, Target, detect,
-    models,
+    AgentProfile, Credential, Found, Models, OPENCLAW, PROFILES, Target, detect, models,
 };
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
         goal::{Goal, asks_text},
     },
     out,
-    wires::{MAIN_AGENT, surroundings, target_of, wires},
+    wires::{MAIN_AGENT, is_answered, surroundings, target_of, wires},
 };
 
 const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
@@ -41,13 +41,12 @@ pub(super) struct AgentArgs {
 pub(super) fn prepare(
     context: &Context,
     loaded: &Loaded,
-    home: &Home,
-    file_named: bool,
+    file: Option<&Path>,
     args: &AgentArgs,
 ) -> anyhow::Result<()> {
     let is_first =
-        !file_named && !context.home.config().exists() && !context.relays(&loaded.config)?;
-    let wires = wires(home);
+        file.is_none() && !context.home.config().exists() && !context.relays(&loaded.config)?;
+    let wires = wires(&context.home);
     let record = wires.record(OPENCLAW)?;
     let is_asked_for = args.yes || record.is_some();
     if !is_first && (!is_asked_for || args.no_wire || !loaded.config.wires_agent()) {
@@ -60,21 +59,30 @@ pub(super) fn prepare(
     let found = match detect(&surroundings(&context.environment)) {
         Ok(Some(found)) => found,
         Ok(None) if is_first => return offer_others(context, args, true),
-        Err(error) if is_first => return Err(nothing_found(error)),
+        Err(error) if is_first => {
+            bail!("nothing to relay yet; {OTHERWISE}: {error}");
+        }
         Err(error) if args.yes => return Err(error.into()),
         Ok(None) | Err(_) => return Ok(()),
     };
-    if record.is_some_and(|record| record.is_of(&found)) && !is_first {
-        return Ok(());
-    }
-    let target = first_target(loaded, context, &found)?;
-    if !agreed(context, args, &found, &target, is_first)? {
+    let config = &loaded.config;
+    let policy = Policy::from_config(config, &context.environment.cache())?;
+    let is_answered = is_answered(MAIN_AGENT, config, &policy);
+    if is_answered && record.as_ref().is_some_and(|record| record.is_of(&found)) {
         return Ok(());
     }
     // An upstream that the owner wrote into the settings is not replaced.
-    let is_ours = wires.record(OPENCLAW)?.is_some() && loaded.config.llm.api_base.is_some();
-    if is_first || is_ours && context.home.config().exists() {
-        Goal::load(context)?.adopt(&found)?;
+    let is_ours = record.is_some() && config.llm.api_base.is_some();
+    let adopts = !is_answered || is_ours && context.home.config().exists();
+    let mut target = target_of(MAIN_AGENT, config, &policy, config.gateway.proxy.address());
+    target.has_provider_key |= adopts && matches!(found.credential, Credential::Key { .. });
+    let shown = shown(context, &found, &target, adopts, args.no_wire);
+    if !agreed(args, &found, &shown, is_first)? {
+        return Ok(());
+    }
+    if adopts {
+        let file = file.map_or_else(|| context.settings_file(), Path::to_owned);
+        Goal::of_file(context, file, None)?.adopt(&found)?;
     }
     if !args.no_wire && loaded.config.wires_agent() {
         wires.accept_found(&found)?;
@@ -85,28 +93,7 @@ pub(super) fn prepare(
     Ok(())
 }
 
-fn nothing_found(error: DetectError) -> anyhow::Error {
-    anyhow::Error::from(error).context(format!("nothing to relay yet; {OTHERWISE}"))
-}
-
-fn first_target(loaded: &Loaded, context: &Context, found: &Found) -> anyhow::Result<Target> {
-    let config = &loaded.config;
-    let policy = Policy::from_config(config, &context.environment.cache())?;
-    let mut target = target_of(MAIN_AGENT, config, &policy, config.gateway.proxy.address());
-    if matches!(found.credential, Credential::Key { .. }) {
-        target.has_provider_key = true;
-    }
-    Ok(target)
-}
-
-fn agreed(
-    context: &Context,
-    args: &AgentArgs,
-    found: &Found,
-    target: &Target,
-    is_first: bool,
-) -> anyhow::Result<bool> {
-    let shown = shown(context, found, target, args.no_wire);
+fn agreed(args: &AgentArgs, found: &Found, shown: &str, is_first: bool) -> anyhow::Result<bool> {
     if args.yes || args.no_wire {
         out::line(shown)?;
         return Ok(true);
@@ -129,10 +116,11 @@ fn agreed(
     Ok(false)
 }
 
-fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> String {
+fn shown(context: &Context, found: &Found, target: &Target, adopts: bool, no_wire: bool) -> String {
     let Models { ours, former } = models(found, target);
     let config = context.home.config();
     let key = match &found.credential {
+        _ if !adopts => "not copied: your settings name another provider, which answers".to_owned(),
         Credential::Key { key, from } => {
             format!(
                 "{key} ({from}), copied to {} (only you can read it)",
