@@ -3,7 +3,6 @@
 //! The name of a home in a shared folder, which is also the name of its folder there.
 
 use std::{
-    fmt,
     fs::{self, File, Metadata},
     hash::{BuildHasher as _, RandomState},
     io::{self, Read as _, Write as _},
@@ -14,11 +13,8 @@ use std::{
     time::SystemTime,
 };
 
-use metaclaw_chat::{excerpt, if_there, regular};
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer,
-    de::{self, DeserializeOwned},
-};
+use metaclaw_chat::{excerpt, if_there, regular, text_name};
+use serde::{Serialize, de::DeserializeOwned};
 
 /// A folder with this file is a skill.
 pub(crate) const SKILL_FILE: &str = "SKILL.md";
@@ -281,10 +277,6 @@ pub struct WriterIdError {
 // === impl WriterId ===
 
 impl WriterId {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     pub(crate) fn of_machine(machine: &str) -> Self {
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let kept: String = machine.chars().filter(|c| legal(*c)).collect();
@@ -316,30 +308,7 @@ impl FromStr for WriterId {
     }
 }
 
-impl fmt::Display for WriterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for WriterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
-    }
-}
-
-impl Serialize for WriterId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for WriterId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
-    }
-}
+text_name!(WriterId);
 
 #[cfg(test)]
 mod tests {

@@ -34,6 +34,9 @@ pub enum LearnError {
     /// The file with the wishes could not be changed.
     #[error(transparent)]
     Wish(#[from] WishError),
+    /// The newest lesson was a skill, and undoing it failed.
+    #[error(transparent)]
+    Skill(#[from] EvolveError),
     /// No lesson has this number.
     #[error("there is no lesson {0}: `metaclaw wishes list` shows those there are")]
     Unknown(u64),
@@ -503,16 +506,6 @@ pub enum TakenBack {
     Skill(Proposal),
 }
 
-/// Why nothing was undone.
-#[derive(Debug, thiserror::Error)]
-pub enum UndoError {
-    /// The newest lesson was a wish, and undoing it failed.
-    #[error(transparent)]
-    Wish(#[from] LearnError),
-    #[error(transparent)]
-    Skill(#[from] EvolveError),
-}
-
 // === impl Library ===
 
 impl Library {
@@ -520,9 +513,9 @@ impl Library {
     /// It accesses the file system.
     ///
     /// # Errors
-    /// Returns [`UndoError`]. Except for what the error says, nothing has changed.
-    pub fn undo_newest(&self) -> Result<TakenBack, UndoError> {
-        let lessons = self.journal().map_err(LearnError::from)?.into_iter();
+    /// Returns [`LearnError`]. Except for what the error says, nothing has changed.
+    pub fn undo_newest(&self) -> Result<TakenBack, LearnError> {
+        let lessons = self.journal()?.into_iter();
         let wish = lessons
             .filter(|lesson| lesson.state == LessonState::InForce)
             .max_by_key(|lesson| (lesson.in_force_ms(), lesson.n));

@@ -44,7 +44,7 @@ pub use crate::{
     holder::Holder,
     host::{HeldBack, HostLessons, HostNote, HostReading, HostSkill, host_part},
     journal::{Lesson, LessonState, Origin},
-    learn::{LearnError, TakenBack, UndoError},
+    learn::{LearnError, TakenBack},
     library::{Lessons, Library, OfWeights, SkillRef},
     memory::{
         BufferedSession, BufferedTurn, Consolidated, Fact, FactQuestion, MEMORY_HEADING, Memory,

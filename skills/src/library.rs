@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -362,7 +362,7 @@ impl Library {
 impl Inner {
     /// If another thread panicked, these files are still usable, because each scan is built from scratch.
     fn lock(&self) -> MutexGuard<'_, ScannedFiles> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        metaclaw_chat::lock(&self.files)
     }
 
     fn look(&self, files: &mut ScannedFiles) -> Vec<SkillWarning> {
@@ -410,11 +410,11 @@ impl Inner {
 
     /// If another thread panicked, it is still usable, because each change is one call.
     fn all_untold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
-        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+        metaclaw_chat::lock(&self.untold)
     }
 
     fn met(&self) -> MutexGuard<'_, Option<BTreeSet<AgentId>>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+        metaclaw_chat::lock(&self.met)
     }
 
     fn has_met(&self, agent: &AgentId) {

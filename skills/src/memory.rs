@@ -14,6 +14,7 @@ mod store;
 
 use std::{fmt, str::FromStr};
 
+use metaclaw_chat::display_as_serde;
 use serde::{Deserialize, Serialize};
 
 use crate::{file::JournalError, guard::Suspicion, journal::Origin};
@@ -114,7 +115,7 @@ pub enum MemoryError {
 
 /// A word is no kind of memory.
 #[derive(Debug, thiserror::Error)]
-#[error("{given:?} is none of {}", MemoryKind::ALL.map(MemoryKind::as_str).join(", "))]
+#[error("{given:?} is none of {}", MemoryKind::ALL.map(|kind| kind.to_string()).join(", "))]
 pub struct MemoryKindError {
     given: String,
 }
@@ -130,18 +131,6 @@ impl MemoryKind {
         Self::WorkingSummary,
         Self::ProceduralObservation,
     ];
-
-    /// Returns the name on the wire and in files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Episodic => "episodic",
-            Self::Semantic => "semantic",
-            Self::Preference => "preference",
-            Self::ProjectState => "project_state",
-            Self::WorkingSummary => "working_summary",
-            Self::ProceduralObservation => "procedural_observation",
-        }
-    }
 
     /// Returns how important a memory of this kind is, from 0 to 1, as in the Python original.
     fn importance(self) -> f32 {
@@ -159,18 +148,14 @@ impl FromStr for MemoryKind {
     type Err = MemoryKindError;
 
     fn from_str(name: &str) -> Result<Self, MemoryKindError> {
-        let kind = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
+        let kind = Self::ALL.into_iter().find(|kind| kind.to_string() == name);
         kind.ok_or_else(|| MemoryKindError {
             given: name.to_owned(),
         })
     }
 }
 
-impl fmt::Display for MemoryKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+display_as_serde!(MemoryKind);
 
 // === impl Memory ===
 

@@ -22,7 +22,6 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
-    fmt,
     ops::Range,
     sync::{Arc, LazyLock},
 };
@@ -55,7 +54,7 @@ const ONE_IN: f32 = 100.0;
 static SAMPLES: LazyLock<CountedSamples> =
     LazyLock::new(|| CountedSamples::build(bank::requests(), bank::BACKGROUND.into_iter()));
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Index {
     keywords: Keywords,
     /// The words of skills that have neither keywords nor samples.
@@ -159,12 +158,6 @@ impl Index {
     }
 }
 
-impl fmt::Debug for Index {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").finish_non_exhaustive()
-    }
-}
-
 // === impl Visible ===
 
 impl Visible {
@@ -239,7 +232,7 @@ fn edges(query: &str) -> Cow<'_, str> {
 /// The largest number of other words between those of a phrase.
 const SLACK: usize = 3;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Keywords {
     words: BTreeMap<String, Keyword>,
     phrases: BTreeMap<String, Vec<Phrase>>,
@@ -253,6 +246,7 @@ struct Keyword {
     says: f32,
 }
 
+#[derive(Debug)]
 struct Phrase {
     words: Vec<String>,
     keyword: Keyword,
@@ -345,12 +339,6 @@ impl Keywords {
             count(&self.of_part[part]);
         }
         scores
-    }
-}
-
-impl fmt::Debug for Keywords {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keywords").finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,9 @@
 //! One SKILL.md: its front matter and its text.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc};
 
-use metaclaw_chat::{excerpt, one_line};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use metaclaw_chat::{excerpt, one_line, text_name};
+use serde::Deserialize;
 
 const MAX_NAME: usize = 64;
 const GENERAL: &str = "general";
@@ -81,10 +81,6 @@ pub(crate) enum KeywordList {
 // === impl SkillName ===
 
 impl SkillName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     pub(crate) fn forgotten(n: u64) -> Self {
         Self(Arc::from(format!("forgotten-{n}")))
     }
@@ -107,31 +103,7 @@ impl FromStr for SkillName {
     }
 }
 
-impl fmt::Display for SkillName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for SkillName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", &*self.0)
-    }
-}
-
-impl Serialize for SkillName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for SkillName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(de::Error::custom)
-    }
-}
+text_name!(SkillName);
 
 // === impl Skill ===
 

@@ -18,6 +18,7 @@ use metaclaw_control::{
     privacy::{SwitchChange, off_text},
 };
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::{
     elements::{count, without_command},
@@ -29,31 +30,17 @@ use crate::{
 type FormReply = Result<Response, PageFailure>;
 
 /// The page to which a form leads back: one of ours, else the first one. It is checked before anything is done.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Back(String);
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct WishForm {
-    what: WishAction,
-    agent: Option<AgentId>,
+    /// A lesson's number, read apart: all other fields of a form are text.
     n: Option<u64>,
-    #[serde(default)]
-    wish: String,
-    #[serde(default)]
-    to: String,
     back: Back,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum WishAction {
-    Add,
-    Remove,
-    Edit,
-    Undo,
-    Accept,
-    Dismiss,
+    #[serde(flatten)]
+    change: Map<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,9 +97,9 @@ pub(crate) struct AdapterForm {
 }
 
 pub(crate) async fn wish(State(state): State<PageState>, Form(form): Form<WishForm>) -> FormReply {
-    let change = form.change()?;
-    let done = state.ask(change).await?;
-    Ok(back(&form.back, without_command(&done)))
+    let to = form.back.clone();
+    let done = state.ask(form.change()?).await?;
+    Ok(back(&to, without_command(&done)))
 }
 
 pub(crate) async fn skill(
@@ -277,36 +264,11 @@ impl TryFrom<String> for Back {
 // === impl WishForm ===
 
 impl WishForm {
-    fn change(&self) -> Result<WishChange, PageFailure> {
-        let missing = |what: &str| PageFailure::bad_request(format!("The form has no {what}."));
-        let agent = || self.agent.clone().ok_or_else(|| missing("agent"));
-        let n = || self.n.ok_or_else(|| missing("number of a lesson"));
-        let wish = || match self.wish.trim() {
-            "" => Err(PageFailure::bad_request("The wish is empty.")),
-            wish => Ok(wish.to_owned()),
-        };
-        Ok(match self.what {
-            WishAction::Add => WishChange::Add {
-                agent: agent()?,
-                sender: None,
-                wish: wish()?,
-            },
-            WishAction::Remove => WishChange::Remove {
-                agent: agent()?,
-                sender: None,
-                wish: wish()?,
-            },
-            WishAction::Edit => WishChange::Edit {
-                agent: agent()?,
-                wish: wish()?,
-                to: match self.to.trim() {
-                    "" => return Err(PageFailure::bad_request("The new words are empty.")),
-                    to => to.to_owned(),
-                },
-            },
-            WishAction::Undo => WishChange::Undo { n: self.n },
-            WishAction::Accept => WishChange::Accept { n: n()? },
-            WishAction::Dismiss => WishChange::Dismiss { n: n()? },
+    fn change(mut self) -> Result<WishChange, PageFailure> {
+        self.change.insert("n".to_owned(), self.n.into());
+        let change = serde_json::from_value(self.change.into());
+        change.map_err(|error| {
+            PageFailure::bad_request(format!("The form is no change of a wish: {error}."))
         })
     }
 }

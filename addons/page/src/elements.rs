@@ -148,20 +148,20 @@ pub(crate) fn mark(score: Option<Score>) -> Markup {
 pub(crate) fn outcome(end: StreamEnd, state: &TurnState) -> String {
     match (end, state) {
         (StreamEnd::Complete, TurnState::Captured) => "not judged yet".to_owned(),
-        (StreamEnd::Cut, TurnState::Captured) => "the upstream's connection broke".to_owned(),
-        (StreamEnd::ClientGone, TurnState::Captured) => "the agent hung up".to_owned(),
+        (StreamEnd::Cut, TurnState::Captured) => "the connection to the model broke".to_owned(),
+        (StreamEnd::ClientGone, TurnState::Captured) => "the agent disconnected".to_owned(),
         (StreamEnd::UpstreamError { status: 200 }, TurnState::Captured) => {
-            "an error in the stream".to_owned()
+            "the model's server sent an error".to_owned()
         }
         (StreamEnd::UpstreamError { status }, TurnState::Captured) => {
-            format!("the upstream answered with error {status}")
+            format!("the model's server answered with error {status}")
         }
         (StreamEnd::Overflowed, TurnState::Captured) => "too long to keep".to_owned(),
         (_, TurnState::Judged) => "judged".to_owned(),
         (_, TurnState::Taken { n }) => format!("in training step {n} now"),
         (_, TurnState::Trained { n }) => format!("trained on in step {n}"),
         (_, TurnState::Spent { why }) => format!("not used for training: {why}"),
-        (_, TurnState::HeldOut) => "held out for tests".to_owned(),
+        (_, TurnState::HeldOut) => "kept out of training, to test with".to_owned(),
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn effect(counts: &LessonCounts) -> Markup {
     html! {
         div.effect {
             p { (effect_line(counts)) }
-            p.soft { "In the prompt of " (count(counts.injected, "turn")) "." }
+            p.soft { "Added to the prompt of " (count(counts.injected, "turn")) "." }
         }
     }
 }

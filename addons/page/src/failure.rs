@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use maud::html;
-use metaclaw_control::operation::{FailureKind, OperationFailure, with_causes};
+use metaclaw_control::operation::{OperationFailure, with_causes};
 
 use crate::layout::bare;
 
@@ -36,11 +36,7 @@ impl PageFailure {
 impl From<OperationFailure> for PageFailure {
     fn from(failure: OperationFailure) -> Self {
         Self {
-            status: match failure.kind {
-                FailureKind::Refused => StatusCode::CONFLICT,
-                FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-                FailureKind::TrainingServer => StatusCode::BAD_GATEWAY,
-            },
+            status: failure.kind.status(),
             message: with_causes(&failure.error),
         }
     }

@@ -79,7 +79,7 @@ impl Frame {
                     }
                 }
                 p #link .link role="status" { }
-                button #show-keys .keys type="button" { "Keys" }
+                button #show-keys .keys type="button" { "Shortcuts" }
             }
             main #main tabindex="-1" {
                 @if let Some(done) = &self.done { p #done .done role="status" { (done) } }
@@ -105,13 +105,13 @@ impl<S: Sync> FromRequestParts<S> for Frame {
 fn keys() -> Markup {
     let keys = [
         ("j", "next row"),
-        ("k", "row before"),
+        ("k", "previous row"),
         ("Enter", "open the row"),
         ("/", "search"),
-        ("?", "these keys"),
+        ("?", "show this list"),
     ];
     html! {
-        dialog #keys aria-label="Keys" {
+        dialog #keys aria-label="Keyboard shortcuts" {
             dl { @for (key, what) in keys { div { dt { kbd { (key) } } dd { (what) } } } }
             form method="dialog" { button { "Close" } }
         }

@@ -70,44 +70,17 @@ impl<'a> CurveDrawing<'a> {
     }
 
     fn draw(&self, id: &str) -> Markup {
-        let (title, description) = (format!("curve-{id}-title"), format!("curve-{id}-desc"));
+        let label = format!(
+            "{}, drawn: the table below has the numbers",
+            self.curve.title
+        );
         html! {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" tabindex="0" aria-labelledby={ (title) " " (description) } {
-                title id=(title) { (self.curve.title) }
-                desc id=(description) { (self.description()) }
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" tabindex="0" aria-label=(label) aria-details={ "numbers-" (id) } {
                 (self.axes())
                 @for mark in &self.curve.marks { (self.lesson(mark)) }
                 @for (n, line) in self.shown() { (self.line(n, line)) }
             }
         }
-    }
-
-    /// Returns what a sighted reader sees first, in words.
-    fn description(&self) -> String {
-        let Curve { unit, axis, .. } = self.curve;
-        let told = |it: &CurvePoint| {
-            let position = position_named(*axis, it.at);
-            format!("{} at {position}", value(*unit, it.value))
-        };
-        let line = |line: &DrawnLine<'_>| {
-            let (first, last) = (line.points.first()?, line.points.last()?);
-            let numbers = line.points.iter().map(|it| it.value);
-            let lowest = numbers.clone().fold(f64::INFINITY, f64::min);
-            let highest = numbers.fold(f64::NEG_INFINITY, f64::max);
-            Some(match line.points.len() {
-                1 => format!("{}: {}.", line.name, told(first)),
-                n => format!(
-                    "{}: {n} points, {} to {}, lowest {}, highest {}.",
-                    line.name,
-                    told(first),
-                    told(last),
-                    value(*unit, lowest),
-                    value(*unit, highest)
-                ),
-            })
-        };
-        let lines: Vec<String> = self.lines.iter().filter_map(line).collect();
-        lines.join(" ")
     }
 
     fn axes(&self) -> Markup {
@@ -126,7 +99,7 @@ impl<'a> CurveDrawing<'a> {
             }
         };
         html! {
-            text x=(WIDTH) y=(HEIGHT) dy="-3" text-anchor="end" { (caption(self.curve.unit, self.curve.axis)) }
+            text x=(RIGHT) y=(HEIGHT) dy="-3" text-anchor="end" { (caption(self.curve.unit, self.curve.axis)) }
             @for tick in &self.y.ticks { (across(tick)) }
             @for tick in &self.x.ticks { (along(tick)) }
         }
@@ -233,13 +206,13 @@ impl<'a> CurveDrawing<'a> {
                     }
                 } }
                 @if has_lessons {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.lesson d="M12 0V10" {} } "a lesson came into force" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.lesson d="M12 0V10" {} } "a new lesson" }
                 }
                 @if has_declined {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.mark.s1.declined d=(mark(1, 12.0, 5.0)) {} } "declined by the gate" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.mark.s1.declined d=(mark(1, 12.0, 5.0)) {} } "declined by its tests" }
                 }
                 @if has_limits {
-                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "what the gate demands" }
+                    li { svg viewBox="0 0 24 10" aria-hidden="true" { path.limit.s1 d="M0 5H24" {} } "the limit of the test" }
                 }
                 @if left_out > 0 { li { (left_out) " more in the table" } }
             }

@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use maud::{Markup, html};
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::{AgentId, lock, now_ms};
 use metaclaw_control::replies::Funnel;
 use metaclaw_control::{
     browser_logins::BrowserLogins,
@@ -206,9 +206,7 @@ impl PageState {
 
     /// A panic elsewhere leaves a usable list, because each change is one call.
     fn lock(&self) -> MutexGuard<'_, VecDeque<LongTask>> {
-        self.long_tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.long_tasks)
     }
 }
 

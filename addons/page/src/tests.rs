@@ -243,7 +243,9 @@ async fn a_wish_is_written_down_changed_and_taken_back() {
     let empty = page
         .sent("wish", "what=add&agent=main&wish=+&back=/ui")
         .await;
-    assert_eq!(empty.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(empty.status(), StatusCode::CONFLICT);
+    let unknown = page.sent("wish", "what=sing&agent=main&back=/ui").await;
+    assert_eq!(unknown.status(), StatusCode::BAD_REQUEST);
     let none = page.sent("wish", "what=undo&n=99&back=/ui").await;
     assert_eq!(none.status(), StatusCode::CONFLICT);
 }
@@ -419,7 +421,7 @@ async fn a_step_is_shown_with_each_test_of_the_gate() {
     let shown = page.seen("/ui/training").await;
     for part in [
         "declined",
-        "Gate: 2 tests, 1 failed",
+        "2 tests, 1 failed",
         "fluency 1.00",
         "at least 0.50",
         "“That was &lt;b&gt;too&lt;/b&gt; long.”",
@@ -465,5 +467,5 @@ async fn of_many_agents_the_views_list_some_and_say_how_many_there_are() {
         );
     }
     let one = page.seen("/ui/lessons?agent=agent-55").await;
-    assert!(one.contains("Notes of agent-55’s own"), "{one}");
+    assert!(one.contains("Notes that agent-55 keeps itself"), "{one}");
 }

@@ -15,8 +15,9 @@ use crate::{
     pool::{EnvironmentPool, PoolError, PoolSlot},
     program::{ProgramEnd, ProgramError, ProgramJob},
     proxy::{OpenedRollout, ProxyClient, ProxyError, RolloutClosing, RolloutRequest, RolloutView},
-    reward::{EndedEpisode, EpisodeReward, RewardGiver},
+    reward::{EndedEpisode, RewardGiver},
     task::RolloutTask,
+    tracks::EpisodeScore,
 };
 
 /// The time beyond a program's own timeout for its end and for the reward, in seconds.
@@ -29,7 +30,7 @@ const TURNS_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EpisodeEnd {
-    Scored(EpisodeReward),
+    Scored(EpisodeScore),
     /// Its program was ended, because it took too long or too many turns. It counts for nothing in training, and as no
     /// success in a measurement.
     OverLimit(String),

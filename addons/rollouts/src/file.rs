@@ -14,52 +14,12 @@ use crate::{address::HttpAddress, tracks::Track};
 
 mod entries;
 
-/// Every key with the values that it allows. docs/training/rollouts.md describes them.
-pub const KEYS: [(&str, &str); 25] = [
-    ("agent", "the name of an agent, as in `writer`"),
-    ("tasks", "the path of a JSONL file"),
-    ("eval_tasks", "the path of a JSONL file"),
-    (
-        "command",
-        "a list of words, as in `[python3, agent.py]`, or with `shell: true` a text",
-    ),
-    ("shell", "true or false"),
-    ("env", "names and texts, as in `{LANG: C}`"),
-    ("track", "one of terminal, toolcall, swe, gui"),
-    ("verifiers", "the name of an environment that is installed"),
-    (
-        "verifiers_args",
-        "arguments of its load_environment, by name",
-    ),
-    (
-        "python",
-        "the path of a Python that has the package verifiers",
-    ),
-    (
-        "environments",
-        "a list of addresses of `metaclaw rollout serve`, as in `[http://10.0.0.7:30100]`",
-    ),
-    (
-        "proxy_url",
-        "the address at which programs reach the proxy, as in `http://10.0.0.5:30000`",
-    ),
-    (
-        "reward",
-        "exit_code, file, judge, {url: ADDRESS}, or {judge: {base_url: ADDRESS, model: NAME}}",
-    ),
-    ("success_at", "a number from -1 to 1"),
-    ("group_size", "a whole number from 2 to 256"),
-    ("tasks_per_step", "a whole number from 1 to 1024"),
-    ("at_once", "a whole number from 1 to 1024"),
-    ("timeout", "a duration from 1 s to 23 h, as in `5 min`"),
-    ("max_turns", "a whole number from 1 to 1000"),
-    ("steps", "a whole number from 1 to 1000000"),
-    ("resample", "a whole number from 0 to 1024"),
-    ("eval_every", "a whole number from 1 to 1000000"),
-    ("eval_tries", "a whole number from 1 to 256"),
-    ("sandbox", "one of auto, bubblewrap, podman, docker, none"),
-    ("seed", "a whole number from 0 on"),
-];
+/// Returns every key with the values that it allows.
+pub(crate) fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../data/keys.txt").lines();
+    let rows = lines.filter(|line| !line.starts_with('#'));
+    rows.filter_map(|row| row.split_once(": "))
+}
 
 /// What is run, read and checked. Paths are absolute or start at the working folder.
 #[derive(Debug, Clone)]

@@ -29,14 +29,13 @@ pub use self::{
     address::{HttpAddress, HttpAddressError},
     episode::TaskRunError,
     file::{
-        EpisodeProgram, FunctionSource, JudgeSource, KEYS, RewardSource, RolloutFile,
-        RolloutFileError, VerifiersProgram,
+        EpisodeProgram, FunctionSource, JudgeSource, RewardSource, RolloutFile, RolloutFileError,
+        VerifiersProgram,
     },
     host::{EpisodeTurn, RunHost, TrainedStep},
     pool::serve::{EnvironmentServer, KEY_VARIABLE, ServeError},
     proxy::{ProxyAddress, ProxyError},
     report::{EpisodeFunnel, Measurement, PassAtK},
-    reward::EpisodeReward,
     run::{
         EvalSetup, RunSetup, RunTasks, ServeSetup, TaskRunSummary, dry_run, run, serve,
         verifiers_tasks,

@@ -20,7 +20,7 @@ mod toolcall;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use futures_util::future::LocalBoxFuture;
 
@@ -97,12 +97,6 @@ impl Track {
             score.write(settings)?;
             Ok(score)
         })
-    }
-}
-
-impl fmt::Display for Track {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -73,12 +73,8 @@ pub(crate) fn value(text: &str) -> Result<Value, PlaceError> {
     Ok(parse(text)?.to_serde_value().unwrap_or(Value::Null))
 }
 
-/// Returns the object at `path`. Missing objects are created, and their paths are recorded in `made`.
-pub(crate) fn object_at(
-    root: &CstRootNode,
-    path: &[&str],
-    made: &mut Vec<Path>,
-) -> Result<CstObject, PlaceError> {
+/// Returns the object at `path`. Missing objects are created.
+pub(crate) fn object_at(root: &CstRootNode, path: &[&str]) -> Result<CstObject, PlaceError> {
     let whole = || "the file".to_owned();
     let mut object = match root.value() {
         None => root.object_value_or_set(),
@@ -92,7 +88,6 @@ pub(crate) fn object_at(
             let inner = property.object_value();
             inner.ok_or_else(|| PlaceError::NoObject(place.clone()))?
         } else {
-            made.push(path[..=depth].iter().map(|it| (*it).to_owned()).collect());
             let property = object.append(name, CstInputValue::Object(Vec::new()));
             property.object_value_or_set()
         };
@@ -105,26 +100,6 @@ pub(crate) fn existing(root: &CstRootNode, path: &[&str]) -> Option<CstObject> {
     let start = root.object_value()?;
     path.iter()
         .try_fold(start, |object, name| object.object_value(name))
-}
-
-/// Removes the empty objects at these paths, the last created first.
-pub(crate) fn prune(root: &CstRootNode, made: &[Path]) {
-    for path in made.iter().rev() {
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let Some((name, above)) = path.split_last() else {
-            continue;
-        };
-        let property = existing(root, above).and_then(|object| object.get(name));
-        let Some(property) = property else {
-            continue;
-        };
-        let object = property.object_value();
-        let is_empty_object = object.is_some_and(|it| it.properties().is_empty());
-        let list = property.array_value();
-        if is_empty_object || list.is_some_and(|it| it.elements().is_empty()) {
-            property.remove();
-        }
-    }
 }
 
 pub(crate) fn once(object: &CstObject, name: &str, place: &str) -> Result<(), PlaceError> {

@@ -8,7 +8,6 @@ use std::{
 };
 
 use metaclaw_chat::{if_there, regular};
-use serde::{Serialize, de::DeserializeOwned};
 
 use crate::outcome::WiringError;
 
@@ -84,35 +83,6 @@ fn make_folders(path: &Path) -> io::Result<()> {
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)?;
     sync_folder(path)
-}
-
-/// Returns the record in a JSON file, or `None` if the file does not exist. `version_of` returns the record's version.
-///
-/// # Errors
-/// Returns the error of reading the file. Returns an error that names the file if its content is no such record, or has
-/// another version than `version`, which is the only one that this program reads.
-pub(crate) fn read_record<T: DeserializeOwned>(
-    path: &Path,
-    version: u32,
-    version_of: impl Fn(&T) -> u32,
-) -> io::Result<Option<T>> {
-    let Some(bytes) = read(path)? else {
-        return Ok(None);
-    };
-    let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
-    let record: T = serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
-    match version_of(&record) {
-        found if found == version => Ok(Some(record)),
-        other => Err(of_file(format!(
-            "version {other} is not known: this program reads version {version}"
-        ))),
-    }
-}
-
-/// Writes a record as JSON to a file that only its owner can read. The bytes are on the disk when this returns.
-pub(crate) fn write_record(path: &Path, record: &impl Serialize) -> io::Result<()> {
-    let bytes = serde_json::to_vec_pretty(record).map_err(io::Error::other)?;
-    write_private(path, &bytes)
 }
 
 /// Writes a file that only its owner can read. The bytes are on the disk when this returns.

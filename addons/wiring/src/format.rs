@@ -14,6 +14,8 @@ mod json;
 mod toml;
 mod yaml;
 
+pub(crate) use self::env::pairs;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {

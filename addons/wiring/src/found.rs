@@ -1,6 +1,9 @@
 //! The relevant content of an agent's configuration.
 
-use std::path::PathBuf;
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+};
 
 use metaclaw_chat::Secret;
 use serde::{Deserialize, Serialize};
@@ -53,30 +56,31 @@ pub enum Credential {
 
 /// Why no model can be read from an existing configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum DetectError {
-    /// The file, or one that it includes, cannot be read.
-    #[error("{}: {message}", path.display())]
-    Unreadable { path: PathBuf, message: String },
-    /// It names no primary model.
-    #[error("{} names no model (agents.defaults.model.primary)", path.display())]
-    NoModel { path: PathBuf },
-    /// It already uses a provider with our name, and no record says what was there before.
-    #[error(
-        "{} asks the provider {provider} already, which this MetaClaw did not write (an older one, or somebody by hand): its own model stands nowhere",
-        path.display()
-    )]
-    ByAnother { path: PathBuf, provider: String },
-    /// MetaClaw does not relay this API.
-    #[error("{}: {provider} is asked in {api}, which MetaClaw does not relay", path.display())]
-    Api {
-        path: PathBuf,
-        provider: String,
-        /// The API's name in the configuration.
-        api: String,
-    },
-    /// Nothing gives the provider's address.
-    #[error("{}: the address of {provider} stands nowhere (models.providers.{provider}.baseUrl)", path.display())]
-    NoAddress { path: PathBuf, provider: String },
+#[error("{}: {why}", path.display())]
+pub struct DetectError {
+    path: PathBuf,
+    why: Box<dyn Error + Send + Sync>,
+}
+
+// === impl DetectError ===
+
+impl DetectError {
+    pub(crate) fn new(path: &Path, why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            path: path.to_owned(),
+            why: why.into(),
+        }
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Returns what OpenClaw asks and where that stands, in words that change when any of it does.
+    pub fn asks(&self) -> String {
+        let (file, base_url) = (self.file.display(), &self.base_url);
+        format!("{}/{} at {base_url} ({file})", self.provider, self.model)
+    }
 }
 
 // === impl Api ===

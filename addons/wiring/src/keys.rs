@@ -9,6 +9,9 @@ use crate::{
     tree,
 };
 
+const PRIMARY: &str = "primary";
+const FALLBACKS: &str = "fallbacks";
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeyToSet {
     pub(crate) path: Path,
@@ -25,6 +28,17 @@ pub(crate) enum ValueToSet {
     Own(Value),
     /// The value is a list, and this is its first item.
     First(Value),
+    /// The value names a model and those that are asked where it fails: ours is asked first, the former one next.
+    Model(Models),
+}
+
+/// A model through the proxy, and the one in whose place it is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Models {
+    /// For example `metaclaw/gpt-5.2`.
+    pub ours: String,
+    /// For example `openai/gpt-5.2`.
+    pub former: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,6 +94,7 @@ pub(crate) fn apply(
                 format.set(&after, &key.path, value)?
             }
             ValueToSet::First(item) => format.insert(&after, &key.path, item)?,
+            ValueToSet::Model(models) => models.set(format, &after, &key.path)?,
         };
         all.push(SetKey {
             key: key.clone(),
@@ -108,9 +123,22 @@ pub(crate) fn stands(format: Format, text: &str, keys_to_set: &[KeyToSet]) -> bo
         match &key.value {
             ValueToSet::Is(value) => now == value,
             ValueToSet::Own(value) => now.is_object() && has_addresses(now, value),
-            ValueToSet::First(item) => now.as_array().is_some_and(|it| it.contains(item)),
+            ValueToSet::First(item) => now.as_array().is_some_and(|items| {
+                let mut same = items.iter().filter(|found| is_item(found, item));
+                same.any(|found| has_addresses(found, item))
+            }),
+            ValueToSet::Model(models) => {
+                let next = now[FALLBACKS].as_array();
+                now[PRIMARY] == models.ours.as_str()
+                    && next.is_some_and(|next| next.iter().any(|it| *it == models.former.as_str()))
+            }
         }
     })
+}
+
+/// Returns whether `found` is our `item`, to which others may have added.
+fn is_item(found: &Value, item: &Value) -> bool {
+    found == item || !item["id"].is_null() && found["id"] == item["id"]
 }
 
 /// Whether the addresses of a value of ours still stand in it. An agent may add fields of its own, and write a key in a
@@ -158,13 +186,22 @@ impl SetKey {
             ValueToSet::First(item) => {
                 let at = now
                     .as_array()
-                    .and_then(|it| it.iter().position(|it| it == item));
+                    .and_then(|items| items.iter().position(|found| is_item(found, item)));
                 if let Some(at) = at {
                     undone.text = format.remove_item(&undone.text, path, at)?;
                     let values = format.values(&undone.text)?;
                     if *tree::get(&values, path) == json!([]) {
                         self.restore(format, undone)?;
                     }
+                }
+            }
+            ValueToSet::Model(models) => {
+                let before = self.before.as_ref().unwrap_or(&Value::Null);
+                let is_set_whole = *now == models.whole() || *now == models.ours.as_str();
+                if is_set_whole && !before.is_object() {
+                    self.restore(format, undone)?;
+                } else if now.is_object() {
+                    undone.text = models.take_back(format, &undone.text, path, before)?;
                 }
             }
             ValueToSet::Is(_) | ValueToSet::Own(_) => self.restore(format, undone)?,
@@ -196,4 +233,56 @@ impl SetKey {
         }
         Ok(())
     }
+}
+
+// === impl Models ===
+
+impl Models {
+    fn whole(&self) -> Value {
+        json!({PRIMARY: self.ours, FALLBACKS: [self.former]})
+    }
+
+    fn set(&self, format: Format, text: &str, path: &[String]) -> Result<String, PlaceError> {
+        if !tree::get(&format.values(text)?, path).is_object() {
+            return format.set(text, path, &self.whole());
+        }
+        let first = format.set(text, &below(path, PRIMARY), &json!(self.ours))?;
+        format.insert(&first, &below(path, FALLBACKS), &json!(self.former))
+    }
+
+    /// Leaves a model that somebody chose in the meantime, and asks ours nowhere.
+    fn take_back(
+        &self,
+        format: Format,
+        text: &str,
+        path: &[String],
+        before: &Value,
+    ) -> Result<String, PlaceError> {
+        let (primary, fallbacks) = (below(path, PRIMARY), below(path, FALLBACKS));
+        let values = format.values(text)?;
+        let is_first = *tree::get(&values, &primary) == self.ours.as_str();
+        let listed = tree::get(&values, &fallbacks).as_array();
+        let listed = listed.map_or(&[][..], Vec::as_slice);
+        let mut after = text.to_owned();
+        for (index, model) in listed.iter().enumerate().rev() {
+            if *model == self.ours.as_str()
+                || is_first && index == 0 && *model == self.former.as_str()
+            {
+                after = format.remove_item(&after, &fallbacks, index)?;
+            }
+        }
+        if is_first {
+            let former = before.as_str().or_else(|| before[PRIMARY].as_str());
+            after = format.set(&after, &primary, &json!(former.unwrap_or(&self.former)))?;
+        }
+        let is_empty = *tree::get(&format.values(&after)?, &fallbacks) == json!([]);
+        if is_empty && before[FALLBACKS].is_null() {
+            return format.remove(&after, &fallbacks);
+        }
+        Ok(after)
+    }
+}
+
+fn below(path: &[String], name: &str) -> Vec<String> {
+    path.iter().cloned().chain([name.to_owned()]).collect()
 }

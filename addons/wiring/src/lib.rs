@@ -9,7 +9,6 @@
 //! The other agents are rows of `data/agents.yaml`, which say which keys of which files make the agent use the proxy.
 //! [`Wires`] sets these keys and restores the files.
 
-mod by_hand;
 mod diff;
 mod document;
 mod files;
@@ -20,7 +19,6 @@ mod openclaw;
 mod outcome;
 mod profile;
 mod rebase;
-mod record;
 mod settings;
 mod surroundings;
 mod target;
@@ -28,22 +26,20 @@ mod today;
 mod tree;
 mod wire_record;
 mod wires;
-mod wiring;
 
 #[cfg(test)]
 mod tests;
 
 pub use self::{
     found::{Api, Credential, DetectError, Found},
-    openclaw::detect,
-    outcome::{Outcome, WiringError},
-    profile::{AgentProfile, PROFILES, profile},
-    record::{Models, Record},
+    keys::Models,
+    openclaw::{detect, entry::models},
+    outcome::WiringError,
+    profile::{AgentProfile, OPENCLAW, PROFILES, profile},
     settings::Settings,
     surroundings::Surroundings,
     target::Target,
     today::AskedToday,
     wire_record::WireRecord,
     wires::{WayBack, WirePlan, WireStanding, Wires},
-    wiring::{Standing, Wiring},
 };

@@ -10,7 +10,6 @@ use crate::{
     surroundings::Surroundings,
 };
 
-pub(crate) mod change;
 pub(crate) mod entry;
 mod include;
 pub(crate) mod known;
@@ -35,7 +34,8 @@ pub fn detect(surroundings: &Surroundings) -> Result<Option<Found>, DetectError>
     found(file, &config, surroundings).map(Some)
 }
 
-fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
+/// Returns OpenClaw's configuration file, if there is one.
+pub(crate) fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
     if let Some(named) = surroundings.get("OPENCLAW_CONFIG_PATH") {
         return Some(surroundings.path(named)).filter(|path| path.exists());
     }
@@ -53,16 +53,15 @@ fn config_file(surroundings: &Surroundings) -> Option<PathBuf> {
 }
 
 fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<Found, DetectError> {
-    let Some((provider, model)) = primary(config) else {
-        return Err(DetectError::NoModel { path: file });
-    };
+    let refused = |why: String| DetectError::new(&file, why);
+    let (provider, model) = primary(config)
+        .ok_or_else(|| refused("it names no model (agents.defaults.model.primary)".to_owned()))?;
     let entry = config["models"]["providers"][&provider].clone();
     let model_entry = model_entry(&entry, &model);
     if provider == METACLAW || model.starts_with(&format!("{METACLAW}-")) {
-        return Err(DetectError::ByAnother {
-            path: file,
-            provider,
-        });
+        return Err(refused(format!(
+            "it asks the provider {provider} already, which this MetaClaw did not write (an older one, or somebody by hand): its own model stands nowhere"
+        )));
     }
     let known = known::provider(&provider);
     let secrets = secret::Secrets::new(&file, config, surroundings);
@@ -72,20 +71,17 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
     };
     let api = text("api").or_else(|| known.map(|it| it.api.as_str().to_owned()));
     let api = api.unwrap_or_else(|| DEFAULT_API.to_owned());
-    let Some(api) = Api::parse(&api) else {
-        return Err(DetectError::Api {
-            path: file,
-            provider,
-            api,
-        });
-    };
+    let relayed = Api::parse(&api).ok_or_else(|| {
+        refused(format!(
+            "{provider} is asked in {api}, which MetaClaw does not relay"
+        ))
+    })?;
     let base_url = text("baseUrl").or_else(|| known.map(|it| it.base_url.to_owned()));
-    let Some(base_url) = base_url else {
-        return Err(DetectError::NoAddress {
-            path: file,
-            provider,
-        });
-    };
+    let base_url = base_url.ok_or_else(|| {
+        refused(format!(
+            "the address of {provider} stands nowhere (models.providers.{provider}.baseUrl)"
+        ))
+    })?;
     Ok(Found {
         credential: secrets.credential(&provider, &entry),
         notes: notes(config, &provider, &entry),
@@ -93,7 +89,7 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
         provider,
         model,
         base_url: base_url.trim_end_matches('/').to_owned(),
-        api,
+        api: relayed,
         entry,
         model_entry,
     })

@@ -1,23 +1,8 @@
-//! The result of a change.
+//! Why an agent's files are not changed.
 
 use std::{io, path::PathBuf};
 
-use crate::document::PlaceError;
-
-/// What was done to the agent's file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// There was nothing to do.
-    Nothing,
-    /// The agent uses the proxy first now.
-    Wired,
-    /// The file is byte for byte as before.
-    Restored,
-    /// Others had written the file since, so only our keys were removed.
-    TakenBack,
-    /// The file is gone.
-    Gone,
-}
+use crate::found::DetectError;
 
 /// Why the agent's file was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -44,13 +29,13 @@ pub enum WiringError {
     /// Another process wrote the file at the same moment.
     #[error("{} was written by somebody else at the same moment: try again", path.display())]
     Busy { path: PathBuf },
+    /// OpenClaw has no configuration on this machine.
+    #[error("no OpenClaw is configured here")]
+    NoOpenClaw,
+    /// OpenClaw's configuration does not say what it asks.
+    #[error(transparent)]
+    Detect(#[from] DetectError),
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-}
-
-impl From<PlaceError> for String {
-    fn from(error: PlaceError) -> Self {
-        error.to_string()
-    }
 }

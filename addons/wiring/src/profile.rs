@@ -14,6 +14,7 @@ use crate::{
     format::Format,
     found::Api,
     keys::{KeyToSet, ValueToSet},
+    openclaw,
     outcome::WiringError,
     settings::{FileSettings, Settings},
     surroundings::Surroundings,
@@ -21,6 +22,9 @@ use crate::{
 };
 
 mod quirks;
+
+/// The id of OpenClaw. Its keys depend on what it asks today, so that [`openclaw`] says them.
+pub const OPENCLAW: &str = "openclaw";
 
 /// All agents of `data/agents.yaml`, in the order of the documentation.
 pub static PROFILES: LazyLock<Vec<AgentProfile>> = LazyLock::new(|| {
@@ -32,10 +36,12 @@ pub static PROFILES: LazyLock<Vec<AgentProfile>> = LazyLock::new(|| {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentProfile {
-    /// The name on the command line, which the agent also sends to the proxy, for example `codex`.
+    /// The name on the command line, for example `codex`.
     pub id: String,
     /// The name as its makers write it, for example `Claude Code`.
     pub name: String,
+    /// The name that it sends to the proxy, if that is another than `id`.
+    caller: Option<String>,
     programs: Vec<String>,
     folder: Vec<String>,
     traces: Vec<Vec<String>>,
@@ -105,12 +111,18 @@ impl Surroundings {
         let mut traces = agent.traces.iter();
         programs.any(|program| self.has_program(program))
             || traces.any(|names| self.place(Path::new(""), names).exists())
+            || agent.id == OPENCLAW && openclaw::config_file(self).is_some()
     }
 }
 
 // === impl AgentProfile ===
 
 impl AgentProfile {
+    /// Returns the name that the agent sends to the proxy.
+    pub fn caller(&self) -> &str {
+        self.caller.as_deref().unwrap_or(&self.id)
+    }
+
     pub(crate) fn folder(&self, surroundings: &Surroundings) -> PathBuf {
         surroundings.place(Path::new(""), &self.folder)
     }
@@ -133,6 +145,8 @@ impl AgentProfile {
         });
         let mut settings = Settings {
             files: files.collect(),
+            asks: None,
+            own_key: None,
             notes: Vec::new(),
         };
         let has_key = target.key.is_some() || target.has_provider_key;
@@ -151,6 +165,9 @@ impl AgentProfile {
             "sufficient_key": has_key.then(|| target.shown_key()),
             "env_key": (!has_key).then_some("OPENAI_API_KEY"),
         });
+        if self.id == OPENCLAW {
+            openclaw::entry::add(surroundings, target, &mut settings)?;
+        }
         quirks::add(&self.id, target, &mut words, &mut settings)?;
         for (row, file) in self.files.iter().zip(&mut settings.files) {
             let keys_to_set = row.keys.iter().filter_map(|key| key.filled(&words));
@@ -173,6 +190,7 @@ impl KeyRow {
             ValueToSet::Is(value) => ValueToSet::Is(filled(value, words)?),
             ValueToSet::Own(value) => ValueToSet::Own(filled(value, words)?),
             ValueToSet::First(item) => ValueToSet::First(filled(item, words)?),
+            ValueToSet::Model(models) => ValueToSet::Model(models.clone()),
         };
         let names = self.name.split('.').filter(|name| !name.is_empty());
         Some(KeyToSet {

@@ -16,6 +16,10 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(crate) files: Vec<FileSettings>,
+    /// What OpenClaw asks today.
+    pub(crate) asks: Option<String>,
+    /// The agent's own key, where it goes on sending it.
+    pub(crate) own_key: Option<String>,
     /// Sentences for the agent's owner.
     pub notes: Vec<String>,
 }
@@ -40,7 +44,7 @@ pub(crate) fn read(path: &Path, format: Format) -> Result<Value, WiringError> {
 // === impl Settings ===
 
 impl Settings {
-    /// Returns each file's name and the text that a person would write into an empty file. The proxy's key is masked.
+    /// Returns each file's name and the text that a person would write into an empty file. Keys are masked.
     pub fn by_hand(&self, target: &Target) -> String {
         let files = self.files.iter().map(|file| {
             let text = keys::apply(file.format, "", &file.keys_to_set)
@@ -51,9 +55,12 @@ impl Settings {
                 .replace("\n  \n", "\n\n");
             format!("{}:\n  {text}", file.path.display())
         });
-        let shown = files.collect::<Vec<_>>().join("\n");
-        match &target.key {
-            Some(key) => shown.replace(key.expose(), "(the proxy's key)"),
+        let mut shown = files.collect::<Vec<_>>().join("\n");
+        if let Some(key) = &target.key {
+            shown = shown.replace(key.expose(), "(the proxy's key)");
+        }
+        match &self.own_key {
+            Some(key) => shown.replace(key, "(its own key)"),
             None => shown,
         }
     }

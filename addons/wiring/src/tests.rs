@@ -9,13 +9,37 @@ use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use self::house::{House, OPENCLAW};
-use crate::{Outcome, Standing, Target, WiringError, document};
+use crate::{Target, WayBack, WireStanding, WiringError, document};
 
 fn target(port: u16) -> Target {
     Target {
         origin: format!("http://127.0.0.1:{port}"),
         model: Some("m".to_owned()),
         ..house::target()
+    }
+}
+
+const ID: &str = "openclaw";
+const RECORD: &str = "ours/wiring/openclaw.wired.json";
+const COPY: &str = "ours/wiring/openclaw.0.before";
+
+fn is_wired_to(house: &House, target: &Target) -> bool {
+    house.wires.is_wired_to(ID, target).unwrap()
+}
+
+fn restored(house: &House) -> WayBack {
+    let restored = vec![house.path(OPENCLAW)];
+    WayBack {
+        restored,
+        ..WayBack::default()
+    }
+}
+
+fn taken_back(house: &House) -> WayBack {
+    let taken_back = vec![house.path(OPENCLAW)];
+    WayBack {
+        taken_back,
+        ..WayBack::default()
     }
 }
 
@@ -50,7 +74,7 @@ fn the_agent_is_told_the_context_window_of_the_settings() {
         context_window: Some(32_768),
         ..target(30_000)
     };
-    house.wiring.wire(&house.found(), &narrow).unwrap();
+    house.wire_openclaw(&narrow);
     let config = house.config();
     let ours = &config["models"]["providers"]["metaclaw"]["models"][0];
     assert_eq!(ours["contextWindow"], 32_768);
@@ -78,37 +102,32 @@ fn the_agent_asks_us_first_and_the_former_model_next() {
     assert_eq!(defaults["sandbox"], json!({"mode": "all"}));
     let text = house.text(OPENCLAW);
     has(&text, ["// what I pay for", "/* the cheap one */"]);
-    let standing = house.wiring.standing().unwrap();
-    let base_url = "http://127.0.0.1:30000/v1".to_owned();
-    assert_eq!(
-        standing,
-        Standing::Wired {
-            base_url,
-            has_fallback: true
-        }
-    );
-    assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
-    assert!(!house.wiring.is_wired_to(&target(30_001)).unwrap());
+    assert_eq!(house.standing(ID), WireStanding::Wired);
+    let record = house.wires.record(ID).unwrap().unwrap();
+    let models = record.models().unwrap();
+    assert_eq!((&*models.ours, &*models.former), ("metaclaw/m", "cloud/m"));
+    assert!(is_wired_to(&house, &target(30_000)));
+    assert!(!is_wired_to(&house, &target(30_001)));
     let keyed = Target {
         key: Some("sk-ours".into()),
         ..target(30_000)
     };
-    assert!(!house.wiring.is_wired_to(&keyed).unwrap());
+    assert!(!is_wired_to(&house, &keyed));
 
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::Restored);
+    assert_eq!(house.unwire(ID), restored(&house));
     assert_eq!(house.text(OPENCLAW), FILE);
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
+    assert!(house.unwire(ID).is_nothing());
     assert!(
         house
-            .wiring
-            .record()
+            .wires
+            .record(ID)
             .unwrap()
             .unwrap()
             .is_of(&house.found()),
         "the yes is remembered"
     );
     house.wire_openclaw(&target(30_000));
-    house.wiring.unwire().unwrap();
+    house.unwire(ID);
     assert_eq!(house.text(OPENCLAW), FILE);
 }
 
@@ -126,7 +145,7 @@ fn a_login_goes_on_with_its_own_provider() {
         config["agents"]["defaults"]["model"],
         json!({"primary": "anthropic/metaclaw-claude-x", "fallbacks": ["anthropic/claude-x"]})
     );
-    house.wiring.unwire().unwrap();
+    house.unwire(ID);
     assert_eq!(house.text(OPENCLAW), text);
     let bare = Target {
         has_provider_key: false,
@@ -142,7 +161,7 @@ fn a_login_goes_on_with_its_own_provider() {
         ..bare
     };
     for (target, why) in [(keyed, "set llm.api_key"), (nameless, "llm.model_id")] {
-        let refused = house.wiring.wire(&house.found(), &target).unwrap_err();
+        let refused = house.try_wire(ID, &target).unwrap_err();
         assert!(refused.to_string().contains(why), "{refused}");
     }
 }
@@ -156,8 +175,8 @@ fn what_others_wrote_since_stays() {
         .replace("// what I pay for", "// what I pay for, still");
     let theirs = theirs.replace("\"cloud/n\"", "\"cloud/n\", \"other/o\"");
     fs::write(house.path(OPENCLAW), theirs).unwrap();
-    assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
+    assert!(is_wired_to(&house, &target(30_000)));
+    assert_eq!(house.unwire(ID), taken_back(&house));
     let text = house.text(OPENCLAW);
     has(&text, ["still", "/* the cheap one */"]);
     let config = house.config();
@@ -176,8 +195,8 @@ fn a_model_that_was_chosen_meanwhile_is_not_taken_away() {
     config["agents"]["defaults"]["model"] =
         json!({"primary": "openai/new", "fallbacks": ["openai/metaclaw-m", "openai/m"]});
     fs::write(house.path(OPENCLAW), config.to_string()).unwrap();
-    assert_eq!(house.wiring.standing().unwrap(), Standing::Changed);
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
+    assert_eq!(house.standing(ID), WireStanding::Changed);
+    assert_eq!(house.unwire(ID), taken_back(&house));
     assert_eq!(
         house.config(),
         json!({"agents": {"defaults": {"model": {"primary": "openai/new", "fallbacks": ["openai/m"]}}}})
@@ -190,24 +209,24 @@ fn a_crash_between_record_and_change_is_settled() {
     house.wire_openclaw(&target(30_000));
     // The record reached the disk, and the file did not.
     fs::write(house.path(OPENCLAW), FILE).unwrap();
-    assert_eq!(house.wiring.standing().unwrap(), Standing::Unwired);
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
+    assert_eq!(house.standing(ID), WireStanding::Waits);
+    assert!(house.unwire(ID).is_nothing());
     assert_eq!(house.text(OPENCLAW), FILE);
     // The file was restored, and the record does not say so.
     house.wire_openclaw(&target(30_000));
-    let record = fs::read(&house.wiring.files()[0]).unwrap();
-    house.wiring.unwire().unwrap();
-    fs::write(&house.wiring.files()[0], record).unwrap();
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::Nothing);
+    let record = fs::read(house.path(RECORD)).unwrap();
+    house.unwire(ID);
+    fs::write(house.path(RECORD), record).unwrap();
+    assert!(house.unwire(ID).is_nothing());
     assert_eq!(house.text(OPENCLAW), FILE);
     // The copy is lost, so only our keys are removed.
     house.wire_openclaw(&target(30_000));
-    fs::remove_file(&house.wiring.files()[1]).unwrap();
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
+    fs::remove_file(house.path(COPY)).unwrap();
+    assert_eq!(house.unwire(ID), taken_back(&house));
     assert_eq!(house.config(), document::value(FILE).unwrap());
     house.wire_openclaw(&target(30_000));
     fs::remove_file(house.path(OPENCLAW)).unwrap();
-    assert_eq!(house.wiring.unwire().unwrap(), Outcome::Gone);
+    assert_eq!(house.unwire(ID).gone, [house.path(OPENCLAW)]);
 }
 
 #[test]
@@ -218,7 +237,7 @@ fn mode_and_link_are_kept() {
     std::os::unix::fs::symlink(&real, house.path(OPENCLAW)).unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     house.wire_openclaw(&target(30_000));
-    house.wiring.unwire().unwrap();
+    house.unwire(ID);
     assert!(
         fs::symlink_metadata(house.path(OPENCLAW))
             .unwrap()
@@ -228,9 +247,12 @@ fn mode_and_link_are_kept() {
         fs::metadata(&real).unwrap().permissions().mode() & 0o777,
         0o640
     );
-    let [record, _] = house.wiring.files();
     assert_eq!(
-        fs::metadata(record).unwrap().permissions().mode() & 0o777,
+        fs::metadata(house.path(RECORD))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o600
     );
 }
@@ -252,14 +274,14 @@ fn what_is_beyond_the_editor_is_left_and_told() {
         (listed, "fallbacks is not"),
     ] {
         let house = House::openclaw(&text);
-        let refused = house.wiring.wire(&house.found(), &target(1)).unwrap_err();
+        let refused = house.try_wire(ID, &target(1)).unwrap_err();
         assert!(refused.to_string().contains(why), "{refused}");
         let WiringError::Layout { by_hand, .. } = refused else {
             panic!("{refused}")
         };
         has(&by_hand, ["metaclaw/m", "cloud/m"]);
         assert_eq!(house.text(OPENCLAW), text);
-        assert!(house.wiring.record().unwrap().is_none());
+        assert!(house.wires.record(ID).unwrap().is_none());
     }
     let house = House::openclaw("{agents: {defaults: {$include: './d.json'}}}");
     fs::write(
@@ -267,7 +289,7 @@ fn what_is_beyond_the_editor_is_left_and_told() {
         r#"{"model": "xai/m"}"#,
     )
     .unwrap();
-    let refused = house.wiring.wire(&house.found(), &target(1)).unwrap_err();
+    let refused = house.try_wire(ID, &target(1)).unwrap_err();
     assert!(
         refused
             .to_string()
@@ -314,7 +336,7 @@ fn a_key_that_we_do_not_have_is_shown_by_the_agent() {
         is_own: false,
         ..target(1)
     };
-    house.wiring.wire(&house.found(), &bare).unwrap();
+    house.wire_openclaw(&bare);
     let config = house.config();
     let providers = &config["models"]["providers"];
     assert_eq!(
@@ -332,14 +354,14 @@ proptest! {
         prop_assume!(document::value(&text).is_ok());
         let house = House::openclaw(&text);
         house.wire_openclaw(&target(30_000));
-        prop_assert!(house.wiring.is_wired_to(&target(30_000)).unwrap());
+        prop_assert!(is_wired_to(&house, &target(30_000)));
         // Without the copy, the edit alone restores the same meaning.
-        fs::remove_file(&house.wiring.files()[1]).unwrap();
-        prop_assert_eq!(house.wiring.unwire().unwrap(), Outcome::TakenBack);
+        fs::remove_file(house.path(COPY)).unwrap();
+        prop_assert_eq!(house.unwire(ID), taken_back(&house));
         prop_assert_eq!(house.config(), document::value(&text).unwrap());
         fs::write(house.path(OPENCLAW), &text).unwrap();
         house.wire_openclaw(&target(30_000));
-        prop_assert_eq!(house.wiring.unwire().unwrap(), Outcome::Restored);
+        prop_assert_eq!(house.unwire(ID), restored(&house));
         prop_assert_eq!(house.text(OPENCLAW), text);
     }
 }

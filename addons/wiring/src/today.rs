@@ -4,9 +4,9 @@ use metaclaw_chat::{Secret, substituted};
 
 use crate::{
     format::Format,
-    found::{Api, Credential, Found},
-    openclaw::known,
-    profile::AgentProfile,
+    found::{Api, Credential, DetectError, Found},
+    openclaw::{detect, known},
+    profile::{AgentProfile, OPENCLAW},
     settings::read,
     surroundings::Surroundings,
     tree,
@@ -38,7 +38,21 @@ struct Lookup<'a> {
 impl AgentProfile {
     /// Returns what the agent asks by its files and the environment, or `None` if they do not say it. The files must be
     /// as its owner wrote them.
-    pub fn asked_today(&self, surroundings: &Surroundings) -> Option<AskedToday> {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`DetectError`] if OpenClaw's configuration does not say it.
+    pub fn asked_today(
+        &self,
+        surroundings: &Surroundings,
+    ) -> Result<Option<AskedToday>, DetectError> {
+        if self.id == OPENCLAW {
+            return Ok(detect(surroundings)?.as_ref().map(AskedToday::from));
+        }
+        Ok(self.asked_by_row(surroundings))
+    }
+
+    fn asked_by_row(&self, surroundings: &Surroundings) -> Option<AskedToday> {
         let row = self.today.as_ref()?;
         let mut lookup = Lookup {
             agent: self,

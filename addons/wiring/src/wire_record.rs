@@ -7,7 +7,12 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{files, format::Format, keys::SetKey};
+use crate::{
+    files,
+    format::Format,
+    found::Found,
+    keys::{Models, SetKey, ValueToSet},
+};
 
 const VERSION: u32 = 1;
 
@@ -19,6 +24,9 @@ pub struct WireRecord {
     pub agent: String,
     /// The origin of the proxy that it uses, for example `http://127.0.0.1:30000`.
     pub origin: String,
+    /// What OpenClaw asked by its own settings when its owner wired it.
+    #[serde(default)]
+    asks: Option<String>,
     /// The changes in its files, made or about to be made. Empty while the files are unchanged.
     pub(crate) files: Vec<FileRecord>,
 }
@@ -39,20 +47,48 @@ pub(crate) struct FileRecord {
 // === impl WireRecord ===
 
 impl WireRecord {
-    pub(crate) fn new(agent: &str, origin: &str, files: Vec<FileRecord>) -> Self {
+    pub(crate) fn new(agent: &str, origin: &str, asks: Option<String>) -> Self {
         Self {
             version: VERSION,
             agent: agent.to_owned(),
             origin: origin.to_owned(),
-            files,
+            asks,
+            files: Vec::new(),
         }
     }
 
+    /// Returns whether OpenClaw still asks what it asked when its owner wired it.
+    pub fn is_of(&self, found: &Found) -> bool {
+        self.asks == Some(found.asks())
+    }
+
+    /// Returns the model that the agent asks while it is wired, if its own stays the next one.
+    pub fn models(&self) -> Option<&Models> {
+        let keys = self.files.iter().flat_map(|file| &file.done);
+        let mut models = keys.filter_map(|done| match &done.key.value {
+            ValueToSet::Model(models) => Some(models),
+            ValueToSet::Is(_) | ValueToSet::Own(_) | ValueToSet::First(_) => None,
+        });
+        models.next()
+    }
+
     pub(crate) fn load(path: &Path) -> io::Result<Option<Self>> {
-        files::read_record(path, VERSION, |it: &Self| it.version)
+        let Some(bytes) = files::read(path)? else {
+            return Ok(None);
+        };
+        let of_file = |said: String| io::Error::other(format!("{}: {said}", path.display()));
+        let record: Self =
+            serde_json::from_slice(&bytes).map_err(|error| of_file(error.to_string()))?;
+        match record.version {
+            VERSION => Ok(Some(record)),
+            other => Err(of_file(format!(
+                "version {other} is not known: this program reads version {VERSION}"
+            ))),
+        }
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        files::write_record(path, self)
+        let bytes = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        files::write_private(path, &bytes)
     }
 }

@@ -14,9 +14,10 @@ use metaclaw_chat::if_there;
 use crate::{
     diff,
     files::{self, io_error},
+    found::Found,
     keys::{self, SetKey},
     outcome::WiringError,
-    profile::AgentProfile,
+    profile::{AgentProfile, OPENCLAW},
     rebase,
     settings::{FileSettings, Settings},
     surroundings::Surroundings,
@@ -25,10 +26,10 @@ use crate::{
     wire_record::{FileRecord, WireRecord},
 };
 
-/// The end of a record's file name. OpenClaw's record has a different name and format.
+/// The end of a record's file name.
 const RECORD: &str = ".wired.json";
 
-/// The wired agents of one home, except OpenClaw.
+/// The wired agents of one home.
 #[derive(Debug, Clone)]
 pub struct Wires {
     folder: PathBuf,
@@ -64,6 +65,7 @@ pub struct WayBack {
 #[derive(Debug, Clone)]
 pub struct WirePlan {
     pub notes: Vec<String>,
+    asks: Option<String>,
     changes: Vec<FileChange>,
     /// The proxy's key, which [`Self::diff`] masks.
     key: Option<String>,
@@ -75,6 +77,15 @@ struct FileChange {
     before: Option<String>,
     after: String,
     done: Vec<SetKey>,
+}
+
+// === impl WireStanding ===
+
+impl WireStanding {
+    /// Returns whether the agent's files name a proxy, or did until somebody else changed them.
+    pub fn is_pointed(self) -> bool {
+        matches!(self, Self::Wired | Self::Changed)
+    }
 }
 
 // === impl Wires ===
@@ -157,10 +168,13 @@ impl Wires {
     ) -> Result<WirePlan, WiringError> {
         let settings = agent.settings(surroundings, target)?;
         let by_hand = settings.by_hand(target);
-        let Settings { files, notes } = settings;
+        let Settings {
+            files, asks, notes, ..
+        } = settings;
         let changes: Result<Vec<_>, _> = files.into_iter().map(|it| change(it, &by_hand)).collect();
         Ok(WirePlan {
             notes,
+            asks,
             changes: changes?,
             key: target.key.as_ref().map(|it| it.expose().to_owned()),
         })
@@ -179,9 +193,17 @@ impl Wires {
         target: &Target,
     ) -> Result<Vec<String>, WiringError> {
         let plan = self.plan(agent, surroundings, target)?;
-        fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
-        self.write(&WireRecord::new(&agent.id, &target.origin, Vec::new()))?;
+        self.write(&WireRecord::new(&agent.id, &target.origin, plan.asks))?;
         Ok(plan.notes)
+    }
+
+    /// Records that the owner wants OpenClaw to use the proxy from its next start on.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WiringError::Io`] if the record cannot be written.
+    pub fn accept_found(&self, found: &Found) -> Result<(), WiringError> {
+        self.write(&WireRecord::new(OPENCLAW, "", Some(found.asks())))
     }
 
     /// Points the agent at `target`, and records that its owner wants it. Earlier changes are reverted first. Returns the
@@ -200,13 +222,13 @@ impl Wires {
         self.unwire(&agent.id)?;
         let plan = self.plan(agent, surroundings, target)?;
         fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
-        let mut records = Vec::new();
+        let mut record = WireRecord::new(&agent.id, &target.origin, plan.asks);
         for (index, change) in plan.changes.iter().enumerate() {
             let copy = self.folder.join(format!("{}.{index}.before", agent.id));
             if let Some(before) = &change.before {
                 files::write_private(&copy, before.as_bytes()).map_err(io_error(&copy))?;
             }
-            records.push(FileRecord {
+            record.files.push(FileRecord {
                 path: change.settings.path.clone(),
                 format: change.settings.format,
                 before: change.before.as_ref().map(|it| files::hash(it.as_bytes())),
@@ -216,7 +238,7 @@ impl Wires {
                 done: change.done.clone(),
             });
         }
-        self.write(&WireRecord::new(&agent.id, &target.origin, records))?;
+        self.write(&record)?;
         for change in &plan.changes {
             let path = &change.settings.path;
             let before = change.before.as_deref().map(str::as_bytes);
@@ -276,6 +298,7 @@ impl Wires {
     }
 
     fn write(&self, record: &WireRecord) -> Result<(), WiringError> {
+        fs::create_dir_all(&self.folder).map_err(io_error(&self.folder))?;
         let path = self.record_path(&record.agent);
         record.write(&path).map_err(io_error(&path))
     }
@@ -411,11 +434,6 @@ impl WirePlan {
             diff::masked(&it.settings.path, before, &it.after, &secrets)
         });
         diffs.collect()
-    }
-
-    /// Returns the paths of the files that would be written.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.changes.iter().map(|it| it.settings.path.as_path())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files whose paths a person gives.
 
-use std::{io, path::Path};
+use std::{fs::DirBuilder, io, os::unix::fs::DirBuilderExt as _, path::Path};
 
 /// Returns the path if a regular file is there. A pipe may never begin or end, and the length of a device says nothing.
 ///
@@ -24,6 +24,14 @@ pub fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Makes a folder, and those above it, that only the owner may enter. One that is there stays as it is.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub use self::{
     clock::{now_ms, retry_after, unix_ms, whole_ms},
     counting::count_words,
     excerpt::{excerpt, head, one_line},
-    file::{if_there, regular},
+    file::{if_there, make_private, regular},
     lock::lock,
     message::{Message, MessageError, OF_ANOTHER, Role, TYPED_PARTS, ToolCall, Usage},
     mode::Mode,

@@ -1,9 +1,8 @@
 //! Names of agents, sessions, turns and rollouts.
 
-use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::excerpt::excerpt;
 
@@ -178,7 +177,72 @@ impl NameError {
 /// The code that all names of text share. A name of free text gives its longest length in bytes and its kind, and is
 /// also parsed here, without the space around it. A longer text is refused and not cut, because two names could become
 /// the same.
+/// Implements what every name has that is one `Arc<str>`: its text, and serde by its text. It needs its own `FromStr`.
+#[macro_export]
 macro_rules! text_name {
+    ($name:ident) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+        impl ::std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+        $crate::serde_as_text!($name);
+    };
+}
+
+/// Implements serde by the text of a type, which it displays and parses.
+#[macro_export]
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> Result<Self, D::Error> {
+                let text = <String as ::serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(::serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// Displays enums of words by the names that serde gives them.
+#[macro_export]
+macro_rules! display_as_serde {
+    ($($name:ident),+) => {$(
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::serde::Serialize::serialize(self, f)
+            }
+        }
+    )+};
+}
+
+macro_rules! short_name {
     ($name:ident, $max:literal, $kind:literal) => {
         impl FromStr for $name {
             type Err = NameError;
@@ -194,57 +258,12 @@ macro_rules! text_name {
         }
         text_name!($name);
     };
-    ($name:ident) => {
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), &self.0)
-            }
-        }
-        impl Borrow<str> for $name {
-            fn borrow(&self) -> &str {
-                &self.0
-            }
-        }
-        impl AsRef<str> for $name {
-            fn as_ref(&self) -> &str {
-                &self.0
-            }
-        }
-        serde_as_text!($name);
-    };
-}
-
-macro_rules! serde_as_text {
-    ($name:ident) => {
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?
-                    .parse()
-                    .map_err(D::Error::custom)
-            }
-        }
-    };
 }
 text_name!(AgentId);
-text_name!(SessionId, 256, "session name");
-text_name!(SenderId, 128, "sender id");
-text_name!(TaskId, 200, "the name");
-text_name!(GroupId, 200, "the name");
+short_name!(SessionId, 256, "session name");
+short_name!(SenderId, 128, "sender id");
+short_name!(TaskId, 200, "the name");
+short_name!(GroupId, 200, "the name");
 text_name!(RolloutId);
 serde_as_text!(TurnId);
 

@@ -37,13 +37,12 @@ use self::{
     gateway::GatewayMaker, learning::LearningMaker, metrics::MetricSources, trainer::Training,
 };
 use crate::{
-    agent::{AgentLink, Pointed},
     banner::{self, Banner},
     daemon::ReadyMessage,
     logging::warn_dropped,
     signals::Signals,
     site::{Site, random_token},
-    wires::origin,
+    wires::{Pointed, WireLinks, origin},
 };
 
 mod adapters;
@@ -85,7 +84,7 @@ pub(crate) struct Start {
     pub(crate) policy: Policy,
     pub(crate) site: Site,
     pub(crate) config_name: PathBuf,
-    pub(crate) agent: AgentLink,
+    pub(crate) agents: WireLinks,
     pub(crate) listens_on_stdin: bool,
     pub(crate) dropped_lines: ErrorCounter,
 }
@@ -110,7 +109,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let running = ServingProcess::build(&start).await?;
-    let pointed = start.agent.point(running.rooms.gateway.address);
+    let pointed = start.agents.point(running.rooms.gateway.address);
     let ready = ReadyMessage {
         pid: std::process::id(),
         banner: running.banner(&start, pointed.as_ref()),
@@ -124,7 +123,7 @@ pub(crate) async fn run(
     }
     info!("ending: replies under way may finish");
     // First, so that the agent's next turn goes where it did before us.
-    start.agent.release();
+    start.agents.release();
     tokio::select! {
         ended = running.end(&start.site.home) => ended.map(|()| ExitCode::SUCCESS),
         () = signals.next() => {

@@ -12,9 +12,8 @@ use metaclaw_settings::{
 
 use self::egress::egress;
 use crate::{
-    agent::Pointed,
     asked::Judging,
-    wires::{agent_name, origin},
+    wires::{Pointed, agent_name, origin},
 };
 
 mod egress;
@@ -92,7 +91,7 @@ fn upstreams(config: &Config) -> Option<String> {
     let llm = &config.llm;
     if let Some(url) = &llm.api_base {
         let model = llm.model_id.as_deref();
-        let named = model.unwrap_or("the model that is asked for");
+        let named = model.unwrap_or("the model that your agent asks for");
         return Some(format!("{named} at {}", host(url)));
     }
     let upstreams = config.gateway.upstreams.iter();

@@ -9,6 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use futures_util::future::LocalBoxFuture;
+use tokio::runtime::{Builder, Runtime};
 
 mod adapters;
 mod auth;
@@ -61,16 +62,10 @@ use crate::environment::Environment;
 #[command(name = "metaclaw", version, max_term_width = 100)]
 pub(crate) struct Cli {
     /// The home folder. Without it, METACLAW_HOME, else ~/.metaclaw.
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Which one")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Where")]
     home: Option<PathBuf>,
     /// The proxy's port, if several proxies share a home. `start` listens on it; 0 takes a free port.
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_name = "N",
-        help_heading = "Which one"
-    )]
+    #[arg(short, long, global = true, value_name = "N", help_heading = "Where")]
     port: Option<String>,
     #[command(subcommand)]
     command: MetaclawCommand,
@@ -84,9 +79,9 @@ enum MetaclawCommand {
     Start(start::StartArgs),
     /// Stop the running proxy. Running replies may finish.
     Stop(stop::StopArgs),
-    /// Only relay, at once: add nothing to requests, and record, judge and learn nothing until `metaclaw on`.
+    /// Pause learning at once: pass requests on unchanged, and keep nothing of them, until `metaclaw on`.
     Off(switch::SwitchArgs),
-    /// End `metaclaw off`: add lessons, record, judge and learn again.
+    /// Learn again after `metaclaw off`: add lessons to requests, and record and judge replies.
     On(switch::SwitchArgs),
     /// Show the state of the running proxy: what answers, what learns, and what became of the turns.
     Status(status::StatusArgs),
@@ -96,7 +91,7 @@ enum MetaclawCommand {
     Unwire(wire::UnwireArgs),
     /// Look for problems, and say how to solve them.
     Doctor(doctor::DoctorArgs),
-    /// Start the proxy with this machine, by a systemd user unit.
+    /// Start the proxy whenever this machine starts, by a systemd user unit.
     Service(service::ServiceArgs),
     /// Restore the files of agents, and remove what MetaClaw made.
     Uninstall(uninstall::UninstallArgs),
@@ -224,10 +219,11 @@ fn wait<T: Termination>(
 ) -> anyhow::Result<ExitCode> {
     // Boxed, because the runtime's loop would otherwise be compiled for each command.
     let asking: LocalBoxFuture<'_, _> = Box::pin(async { code(asking.await) });
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(asking)
+    runtime()?.block_on(asking)
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// A command that says nothing else of its end has done what was asked.

@@ -1,77 +1,60 @@
 //! Points the agents of this machine at the proxy, each at its own provider or at the model of the settings, and
 //! restores their files. Commands do it, and the page.
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use metaclaw_control::agents::{AgentState, FoundAgent};
-use metaclaw_wiring::{AgentProfile, AskedToday, PROFILES, WireStanding, detect, profile};
-
-use self::{
-    goal::{Goal, Routed, asks_text, with_hand},
-    openclaw::OPENCLAW,
+use metaclaw_wiring::{
+    AgentProfile, AskedToday, OPENCLAW, PROFILES, WireStanding, detect, profile,
 };
+
+use self::goal::{Goal, asks_text};
 use crate::{
     commands::context::Context,
-    wires::{agent_name, restored_text, surroundings, wires},
+    wires::{agent_name, order_text, restored_text, surroundings, wires, with_hand},
 };
 
 pub(crate) mod goal;
-mod openclaw;
-
-/// The agent's name on the command line.
-pub(crate) const OPENCLAW_ID: &str = OPENCLAW.upstream;
-
-/// Returns how the settings name the agent, or `None` if MetaClaw does not know it.
-pub(crate) fn routed(id: &str) -> Option<Routed<'static>> {
-    if id == OPENCLAW_ID {
-        return Some(OPENCLAW);
-    }
-    let AgentProfile { id, name, .. } = profile(id)?;
-    Some(Routed {
-        agent: id,
-        upstream: id,
-        name,
-    })
-}
 
 /// Restores the agent's files, and returns what it asks, or `None` if they do not say it.
-pub(crate) fn asked_today(context: &Context, id: &str) -> anyhow::Result<Option<AskedToday>> {
-    if id == OPENCLAW_ID {
-        return Ok(Some((&openclaw::found(context)?).into()));
-    }
-    wires(&context.home).unwire(id).map_err(with_hand)?;
-    let asked = |agent: &AgentProfile| agent.asked_today(&surroundings(&context.environment));
-    Ok(profile(id).and_then(asked))
+pub(crate) fn asked_today(
+    context: &Context,
+    agent: &AgentProfile,
+) -> anyhow::Result<Option<AskedToday>> {
+    wires(&context.home).unwire(&agent.id).map_err(with_hand)?;
+    Ok(agent.asked_today(&surroundings(&context.environment))?)
 }
 
 /// Has the agent keep its own model and login, unless the owner's settings name other upstreams for it.
-pub(crate) fn keep(goal: &mut Goal, agent: Routed<'_>, asks: &AskedToday) -> anyhow::Result<()> {
+pub(crate) fn keep(goal: &mut Goal, agent: &AgentProfile, asks: &AskedToday) -> anyhow::Result<()> {
     if goal.is_settled(agent) {
         return Ok(());
     }
     // What OpenClaw asks may answer for learning too.
-    if agent.upstream == OPENCLAW_ID && goal.loaded.config.llm.api_base.is_none() {
-        return goal.adopt(&openclaw::found(&goal.context)?);
+    if agent.id == OPENCLAW
+        && goal.loaded.config.llm.api_base.is_none()
+        && let Some(found) = detect(&surroundings(&goal.context.environment))?
+    {
+        return goal.adopt(&found);
     }
     goal.keep(agent, asks)
 }
 
 /// Points the agent at the proxy: at once if it runs, else whenever it runs. Returns what to tell.
-pub(crate) fn connect(goal: &Goal, id: &str) -> anyhow::Result<Vec<String>> {
-    let Some(agent) = profile(id) else {
-        return openclaw::connect(goal);
-    };
-    goal.check(id)?;
+pub(crate) fn connect(goal: &Goal, agent: &AgentProfile) -> anyhow::Result<Vec<String>> {
+    goal.check(agent.caller())?;
     let home = &goal.context.home;
     home.create()?;
     let (wires, surroundings) = (wires(home), surroundings(&goal.context.environment));
-    let (target, name) = (goal.target(id), &agent.name);
+    let (target, name) = (goal.target(agent.caller()), &agent.name);
     let (notes, told) = if goal.running.is_some() {
-        let origin = &target.origin;
-        let told = format!("{name} asks MetaClaw at {origin}, {}", agent.takes_effect);
-        (wires.wire(agent, &surroundings, &target), told)
+        let notes = wires.wire(agent, &surroundings, &target);
+        let (origin, from) = (&target.origin, &agent.takes_effect);
+        let told = order_text(&wires, agent);
+        let told = told.unwrap_or_else(|| format!("{name} asks MetaClaw at {origin}, {from}"));
+        (notes, told)
     } else {
         let told = format!("{name} asks MetaClaw whenever MetaClaw runs");
-        wires.unwire(id).map_err(with_hand)?;
+        wires.unwire(&agent.id).map_err(with_hand)?;
         (wires.accept(agent, &surroundings, &target), told)
     };
     let notes = notes.map_err(with_hand)?.into_iter();
@@ -81,9 +64,6 @@ pub(crate) fn connect(goal: &Goal, id: &str) -> anyhow::Result<Vec<String>> {
 
 /// Restores the agent's files for good. Returns what was done, or `None` if it was not wired.
 pub(crate) fn disconnect(context: &Context, id: &str) -> anyhow::Result<Option<String>> {
-    if id == OPENCLAW_ID {
-        return openclaw::disconnect(context);
-    }
     let wires = wires(&context.home);
     let was_wired = wires.agents()?.iter().any(|wired| wired == id);
     ensure!(
@@ -102,23 +82,18 @@ pub(crate) fn disconnect(context: &Context, id: &str) -> anyhow::Result<Option<S
 }
 
 /// Returns what would change in the agent's files, and notes.
-pub(crate) fn plan(goal: &Goal, id: &str, replaces: bool) -> anyhow::Result<Vec<String>> {
-    let context = &goal.context;
-    let Some(agent) = profile(id) else {
-        return Ok(vec![openclaw::diff(goal)?]);
-    };
+pub(crate) fn plan(
+    goal: &Goal,
+    agent: &AgentProfile,
+    replaces: bool,
+) -> anyhow::Result<Vec<String>> {
+    let (context, id) = (&goal.context, &agent.id);
     let surroundings = surroundings(&context.environment);
     let wires = wires(&context.home);
-    let is_as_before = matches!(
-        wires.standing(id)?,
-        WireStanding::Unknown | WireStanding::Waits
-    );
-    let asks = agent.asked_today(&surroundings).filter(|_| is_as_before);
-    let target = match (routed(id), &asks) {
-        (Some(routed), Some(asks)) if !replaces && !goal.is_settled(routed) => {
-            goal.own_target(id, asks)
-        }
-        _ => goal.target(id),
+    let is_open = !replaces && !wires.standing(id)?.is_pointed() && !goal.is_settled(agent);
+    let target = match agent.asked_today(&surroundings) {
+        Ok(Some(asks)) if is_open => goal.own_target(agent.caller(), &asks),
+        _ => goal.target(agent.caller()),
     };
     if wires.is_wired_to(id, &target)? {
         let name = &agent.name;
@@ -137,26 +112,6 @@ pub(crate) fn plan(goal: &Goal, id: &str, replaces: bool) -> anyhow::Result<Vec<
 pub(crate) fn agents(goal: &Goal) -> anyhow::Result<Vec<FoundAgent>> {
     let context = &goal.context;
     let (wires, surroundings) = (wires(&context.home), surroundings(&context.environment));
-    let is_running = goal.running.is_some();
-    let mut found = Vec::new();
-    let (is, openclaw) = (
-        openclaw::standing(context, is_running)?,
-        detect(&surroundings),
-    );
-    if is != AgentState::NotWired || !matches!(openclaw, Ok(None)) {
-        let asks = openclaw
-            .as_ref()
-            .ok()
-            .and_then(Option::as_ref)
-            .map(AskedToday::from);
-        let mut row = row(goal, OPENCLAW, is, asks);
-        if let Err(error) = openclaw.as_ref().map_err(ToString::to_string)
-            && is == AgentState::NotWired
-        {
-            row.said = error;
-        }
-        found.push(row);
-    }
     let mut ids = wires.agents()?;
     let here = PROFILES.iter().filter(|agent| surroundings.has(agent));
     ids.extend(here.map(|agent| agent.id.clone()));
@@ -164,40 +119,37 @@ pub(crate) fn agents(goal: &Goal) -> anyhow::Result<Vec<FoundAgent>> {
     let place = |id: &String| PROFILES.iter().position(|agent| agent.id == *id);
     ids.sort_by_key(|id| (place(id).unwrap_or(PROFILES.len()), id.clone()));
     ids.dedup();
-    for id in ids {
-        let is = state(wires.standing(&id)?, is_running);
-        let known = profile(&id);
-        let asks = known.and_then(|agent| agent.asked_today(&surroundings));
-        let names = Routed {
-            agent: &id,
-            upstream: &id,
-            name: agent_name(&id),
+    let found = ids.into_iter().map(|id| {
+        let is = state(wires.standing(&id)?, goal.running.is_some());
+        let (asks, said) = match profile(&id) {
+            None => (
+                None,
+                format!("is no longer supported: `metaclaw unwire {id}`"),
+            ),
+            Some(agent) if matches!(is, AgentState::NotWired | AgentState::Waits) => {
+                match agent.asked_today(&surroundings) {
+                    Ok(asks) => {
+                        let asks = asks.map(|asks| asks_text(asks.model.as_deref(), &asks.url));
+                        (asks, state_text(is, &id))
+                    }
+                    Err(error) => (None, error.to_string()),
+                }
+            }
+            Some(agent) => {
+                let target = goal.target(agent.caller());
+                let asks = |url: String| asks_text(target.model.as_deref(), &url);
+                (target.upstream.clone().map(asks), state_text(is, &id))
+            }
         };
-        let mut row = row(goal, names, is, asks);
-        if known.is_none() {
-            row.said = format!("is no longer supported: `metaclaw unwire {id}`");
-        }
-        found.push(row);
-    }
-    Ok(found)
-}
-
-fn row(goal: &Goal, agent: Routed<'_>, is: AgentState, asks: Option<AskedToday>) -> FoundAgent {
-    let asks = if matches!(is, AgentState::NotWired | AgentState::Waits) {
-        asks.map(|asks| asks_text(asks.model.as_deref(), &asks.url))
-    } else {
-        let target = goal.target(agent.agent);
-        target
-            .upstream
-            .map(|url| asks_text(target.model.as_deref(), &url))
-    };
-    FoundAgent {
-        said: state_text(is, agent.upstream),
-        agent: agent.upstream.to_owned(),
-        name: agent.name.to_owned(),
-        is,
-        asks,
-    }
+        Ok(FoundAgent {
+            said,
+            name: agent_name(&id).to_owned(),
+            agent: id,
+            is,
+            asks,
+        })
+    });
+    found.collect()
 }
 
 fn state(standing: WireStanding, is_running: bool) -> AgentState {
@@ -212,7 +164,7 @@ fn state(standing: WireStanding, is_running: bool) -> AgentState {
 
 fn state_text(is: AgentState, agent: &str) -> String {
     match is {
-        AgentState::NotWired => format!("asks its own model: `metaclaw wire {agent}`"),
+        AgentState::NotWired => format!("not connected: `metaclaw wire {agent}` connects it"),
         AgentState::Waits => "asks MetaClaw from the next `metaclaw start` on".to_owned(),
         AgentState::Wired => "asks MetaClaw".to_owned(),
         AgentState::Dead => format!(
@@ -225,10 +177,9 @@ fn state_text(is: AgentState, agent: &str) -> String {
 }
 
 /// Has the agent keep its own model, whose address has to be known.
-pub(crate) fn keep_known(goal: &mut Goal, id: &str) -> anyhow::Result<()> {
-    let agent = routed(id).ok_or_else(|| anyhow!("{id:?} is no agent that MetaClaw knows"))?;
-    let asks = asked_today(&goal.context, id)?.ok_or_else(|| {
-        anyhow!(
+pub(crate) fn keep_known(goal: &mut Goal, agent: &AgentProfile) -> anyhow::Result<()> {
+    let asks = asked_today(&goal.context, agent)?.with_context(|| {
+        format!(
             "the settings of {} do not say which model it asks",
             agent.name
         )

@@ -6,7 +6,6 @@
 
 use std::process::ExitCode;
 
-mod agent;
 mod asked;
 mod assemble;
 mod banner;

@@ -15,15 +15,11 @@ use textwrap::core::display_width;
 
 /// Prints a text and a line end. A reader that has ended, such as `head`, is no error.
 pub(crate) fn line(text: impl AsRef<str>) -> io::Result<()> {
-    is_read(&[text]).map(drop)
+    lines_are_read(&[text]).map(drop)
 }
 
 /// Prints lines; returns whether anybody reads them.
-pub(crate) fn lines_are_read(lines: &[String]) -> io::Result<bool> {
-    is_read(lines)
-}
-
-fn is_read(lines: &[impl AsRef<str>]) -> io::Result<bool> {
+pub(crate) fn lines_are_read(lines: &[impl AsRef<str>]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     let is_terminal = out.is_terminal();
     let mut write = || {

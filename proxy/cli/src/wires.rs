@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use anyhow::{anyhow, ensure};
 use metaclaw_control::home::Home;
 use metaclaw_gateway::{GatewayConfig, UpstreamConfig};
 use metaclaw_settings::{
@@ -9,16 +10,19 @@ use metaclaw_settings::{
     address::{is_bedrock, user_folder},
 };
 use metaclaw_wiring::{
-    AgentProfile, PROFILES, Surroundings, Target, WayBack, Wires, WiringError, profile,
+    AgentProfile, Models, OPENCLAW, PROFILES, Surroundings, Target, WayBack, Wires, WiringError,
+    detect, profile,
 };
 use tracing::{info, warn};
 
 use crate::environment::Environment;
 
-/// The agent whose key OpenClaw sends, if several callers have keys.
-const MAIN_AGENT: &str = "main";
+/// The name that OpenClaw sends.
+pub(crate) const MAIN_AGENT: &str = "main";
 /// The name under which agents use the policy model, which answers to every name.
 const POLICY: &str = "metaclaw";
+/// The banner's lines about agents go on below their first one.
+const INDENT: &str = "\n            ";
 
 #[derive(Debug)]
 pub(crate) struct WireLinks {
@@ -26,6 +30,14 @@ pub(crate) struct WireLinks {
     surroundings: Surroundings,
     /// The agents, each with the proxy as it reaches it. Empty at a start that changes no agent (`--no-wire`).
     targets: Vec<(&'static AgentProfile, Target)>,
+}
+
+/// What a start has to say of the agents.
+#[derive(Debug)]
+pub(crate) struct Pointed {
+    pub said: String,
+    /// Whether OpenClaw uses the proxy.
+    pub asks_us: bool,
 }
 
 pub(crate) fn wires(home: &Home) -> Wires {
@@ -43,11 +55,13 @@ impl WireLinks {
         policy: &Policy,
         is_wanted: bool,
     ) -> Self {
-        let is_wanted = is_wanted && wires_others(config);
-        let targets = PROFILES.iter().filter(|_| is_wanted).map(|agent| {
-            let target = target_of(&agent.id, config, policy, config.gateway.proxy.address());
-            (agent, target)
-        });
+        let is_meant = |agent: &&AgentProfile| match agent.id.as_str() {
+            OPENCLAW => config.wires_agent(),
+            _ => wires_others(config),
+        };
+        let agents = PROFILES.iter().filter(|agent| is_wanted && is_meant(agent));
+        let proxy = config.gateway.proxy.address();
+        let targets = agents.map(|agent| (agent, target_of(agent.caller(), config, policy, proxy)));
         Self {
             wires: wires(home),
             surroundings: surroundings(environment),
@@ -55,27 +69,32 @@ impl WireLinks {
         }
     }
 
-    pub(crate) fn point(&self, origin: &str) -> Option<String> {
-        if self.targets.is_empty() {
-            self.release();
-        }
-        let mut asking = Vec::new();
+    /// Points the agents that their owner wired at the proxy, and restores the files of all others.
+    pub(crate) fn point(&self, proxy: SocketAddr) -> Option<Pointed> {
         let mut lines = Vec::new();
+        let (mut asking, mut asks_us) = (Vec::new(), false);
         for (agent, target) in &self.targets {
             let target = Target {
-                origin: origin.to_owned(),
+                origin: origin(proxy),
                 ..target.clone()
             };
             match self.pointed(agent, &target) {
-                Ok(true) => asking.push(agent.name.as_str()),
                 Ok(false) => {}
+                Ok(true) => match order_text(&self.wires, agent) {
+                    Some(order) => {
+                        asks_us = true;
+                        lines.push(format!("{order}; `metaclaw stop` puts its file back"));
+                    }
+                    None => asking.push(agent.name.as_str()),
+                },
                 Err(error) => {
                     warn!(agent = agent.id, %error, "an agent could not be pointed at the proxy");
+                    let error = error.to_string().replace('\n', INDENT);
                     lines.push(format!("{} does not ask MetaClaw: {error}", agent.name));
                 }
             }
         }
-        lines.extend(self.unsupported());
+        lines.extend(self.release_others());
         if !asking.is_empty() {
             let verb = if asking.len() == 1 { "asks" } else { "ask" };
             lines.push(format!(
@@ -83,7 +102,8 @@ impl WireLinks {
                 asking.join(", ")
             ));
         }
-        (!lines.is_empty()).then(|| lines.join("\n            "))
+        let said = lines.join(INDENT);
+        (!said.is_empty()).then_some(Pointed { said, asks_us })
     }
 
     pub(crate) fn release(&self) {
@@ -95,35 +115,69 @@ impl WireLinks {
         }
     }
 
-    /// Restores the files of agents that an earlier release wired and this one does not support. Returns a line for
-    /// each.
-    fn unsupported(&self) -> Vec<String> {
+    /// Restores the files of agents that are not to be wired now. Returns a line for each that an earlier release wired
+    /// and this one does not support.
+    fn release_others(&self) -> Vec<String> {
         let agents = self.wires.agents().unwrap_or_else(|error| {
             warn!(%error, "cannot list the records of wired agents");
             Vec::new()
         });
-        let unknown = agents.iter().filter(|agent| profile(agent).is_none());
-        let lines = unknown.map(|agent| {
-            let why = match self.wires.unwire(agent) {
+        let is_target = |id: &String| self.targets.iter().any(|(agent, _)| agent.id == *id);
+        let lines = agents.iter().filter(|id| !is_target(id)).filter_map(|id| {
+            let why = match self.wires.unwire(id) {
                 Ok(_) => "it is no longer supported".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    warn!(agent = id, %error, "its files are not put back: `metaclaw doctor --fix`");
+                    error.to_string()
+                }
             };
-            format!(
-                "{agent} does not ask MetaClaw: {why}; `metaclaw wire --show {agent}`, `metaclaw unwire {agent}`"
-            )
+            profile(id).is_none().then(|| format!(
+                "{id} does not ask MetaClaw: {why}; `metaclaw wire --show {id}`, `metaclaw unwire {id}`"
+            ))
         });
         lines.collect()
     }
 
-    fn pointed(&self, agent: &AgentProfile, target: &Target) -> Result<bool, WiringError> {
-        if self.wires.record(&agent.id)?.is_none() {
+    fn pointed(&self, agent: &AgentProfile, target: &Target) -> anyhow::Result<bool> {
+        let Some(record) = self.wires.record(&agent.id)? else {
             return Ok(false);
+        };
+        if self.wires.is_wired_to(&agent.id, target)? {
+            return Ok(true);
         }
-        if !self.wires.is_wired_to(&agent.id, target)? {
-            self.wires.wire(agent, &self.surroundings, target)?;
-            info!(agent = agent.id, "an agent is pointed at the proxy");
+        self.wires.unwire(&agent.id).map_err(with_hand)?;
+        if agent.id == OPENCLAW
+            && let Some(found) = detect(&self.surroundings)?
+        {
+            ensure!(
+                record.is_of(&found),
+                "it asks {}/{} now, and is left alone: `metaclaw start --yes` relays that",
+                found.provider,
+                found.model
+            );
         }
+        let wired = self.wires.wire(agent, &self.surroundings, target);
+        wired.map_err(with_hand)?;
+        info!(agent = agent.id, "an agent is pointed at the proxy");
         Ok(true)
+    }
+}
+
+/// Returns which model the agent asks first and which next, if its own model stays the next one.
+pub(crate) fn order_text(wires: &Wires, agent: &AgentProfile) -> Option<String> {
+    let record = wires.record(&agent.id).ok()??;
+    let Models { ours, former } = record.models()?;
+    Some(format!(
+        "{} asks {ours}, and {former} where that fails",
+        agent.name
+    ))
+}
+
+/// Adds to an error what to write by hand.
+pub(crate) fn with_hand(error: WiringError) -> anyhow::Error {
+    match &error {
+        WiringError::Layout { by_hand, .. } => anyhow!("{error}; by hand:\n{by_hand}"),
+        _ => error.into(),
     }
 }
 
@@ -186,10 +240,6 @@ pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
         variables: environment.variables().to_vec(),
         home: user_folder(),
     }
-}
-
-pub(crate) fn target(config: &Config, policy: &Policy, proxy: SocketAddr) -> Target {
-    target_of(MAIN_AGENT, config, policy, proxy)
 }
 
 /// Returns the proxy as an agent of this name reaches it. If several callers have keys, it uses one that is valid for

@@ -3,11 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, lock};
 use metaclaw_turns::{Step, StepOutcome, TurnLog};
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,7 @@ use crate::status::LostAdapter;
 
 mod detail;
 
-pub use self::detail::{
-    AdapterDetail, AdapterView, BatchView, DataSetView, MadeView, ManifestView, MeanView,
-    NumbersView, ReplayView, ShapeView, StepDetail,
-};
+pub use self::detail::{AdapterDetail, AdapterView, MadeView, ManifestView, ShapeView, StepDetail};
 
 use self::detail::parts;
 pub(crate) use self::detail::{add_outcomes, details, on_disk};
@@ -45,7 +42,7 @@ impl LostAdapters {
 
     /// Looks at them, or changes them.
     pub fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<AgentId, LostAdapter>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(&self.0))
     }
 }
 

@@ -3,14 +3,9 @@
 //! `metaclaw ui` asks for a code and opens a link that contains it. A browser that shows the code gets a cookie. The
 //! cookie is its own end and a keyed hash of it, so nothing is stored for each browser, and a restart signs nobody out.
 
-use std::{
-    fmt, fs, io,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, fs, io, path::PathBuf, sync::Mutex, time::Duration};
 
-use metaclaw_chat::{if_there, whole_ms};
+use metaclaw_chat::{if_there, lock, whole_ms};
 use subtle::ConstantTimeEq;
 
 use crate::home::{Home, write_private};
@@ -60,7 +55,7 @@ impl BrowserLogins {
     /// Returns a code that signs one browser in, once.
     pub fn new_code(&self, now_ms: u64) -> String {
         let code = format!("{:032x}", rand::random::<u128>());
-        let mut codes = unpoisoned(&self.codes);
+        let mut codes = lock(&self.codes);
         codes.retain(|code| is_open(code.ends_ms, now_ms, CODE_LIFETIME));
         if codes.len() >= MAX_CODES {
             codes.remove(0);
@@ -74,7 +69,7 @@ impl BrowserLogins {
 
     /// Uses a code up. Returns the cookie's value, or `None` if the code is unknown, used or too old.
     pub fn redeem(&self, code: &str, now_ms: u64) -> Option<String> {
-        let mut codes = unpoisoned(&self.codes);
+        let mut codes = lock(&self.codes);
         codes.retain(|code| is_open(code.ends_ms, now_ms, CODE_LIFETIME));
         let is_it = |one: &OpenLoginCode| bool::from(one.code.as_bytes().ct_eq(code.as_bytes()));
         let at = codes.iter().position(is_it)?;
@@ -102,13 +97,13 @@ impl BrowserLogins {
     /// Returns the error of writing the new key. In that case every browser stays signed in.
     pub fn end_all(&self) -> io::Result<()> {
         let key = written_key(&self.file)?;
-        *unpoisoned(&self.key) = key;
-        unpoisoned(&self.codes).clear();
+        *lock(&self.key) = key;
+        lock(&self.codes).clear();
         Ok(())
     }
 
     fn signature(&self, ends_ms: u64) -> blake3::Hash {
-        blake3::keyed_hash(&unpoisoned(&self.key), &ends_ms.to_be_bytes())
+        blake3::keyed_hash(&lock(&self.key), &ends_ms.to_be_bytes())
     }
 }
 
@@ -129,11 +124,6 @@ fn written_key(file: &std::path::Path) -> io::Result<[u8; KEY_BYTES]> {
     let key = rand::random::<[u8; KEY_BYTES]>();
     write_private(file, &key)?;
     Ok(key)
-}
-
-/// A panic elsewhere leaves usable values, because each change is one assignment.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
-use metaclaw_chat::now_ms;
+use metaclaw_chat::{lock, now_ms};
 use metaclaw_trainer_api::tinker::client::{TinkerTokens, TinkerUsage};
 use metaclaw_turns::day_of;
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ impl Meter {
     }
 
     fn count(&self, now_ms: u64) -> CountedTokens {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = lock(&self.counted);
         let now = self.usage.now();
         let more = now - counted.1;
         let day = day_of(now_ms);

@@ -187,7 +187,7 @@ impl Comparer {
             ComparedModel::Llm(config) => Ok((**config).clone()),
             ComparedModel::Policy(address) => address.config(name),
             ComparedModel::Nobody => anyhow::bail!(
-                "there is no model to compare with: set llm.api_base and llm.model_id (an upstream of another name is not asked)"
+                "no model is set that could answer both ways: choose one with `metaclaw setup` (llm.api_base and llm.model_id; other upstreams are not asked)"
             ),
         }
     }

@@ -10,13 +10,14 @@ pub use crate::shares::ValueInterval;
 
 pub(crate) use self::{days::by_day, steps::by_step};
 
+/// The words of curves.
+const WORDS: &str = include_str!("../data/curves.tsv");
 const MOST_POINTS: usize = 500;
 
 /// Asks for the curves of some days, and of all training steps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CurvesWanted {
     /// The agent, or none for all agents together. Curves of steps then have a line for each agent.
-    #[serde(default)]
     pub agent: Option<AgentId>,
     /// How many days, today included. At most [`MAX_DAYS`](Self::MAX_DAYS) are given.
     pub days: u32,
@@ -37,10 +38,8 @@ pub struct Curve {
     pub axis: CurveAxis,
     pub lines: Vec<CurveLine>,
     /// The first and the last position of the axis, or `None` for those of the points.
-    #[serde(default)]
     pub range: Option<(u64, u64)>,
     /// What happened on the way: the lessons of these days.
-    #[serde(default)]
     pub marks: Vec<CurveMark>,
 }
 
@@ -122,6 +121,29 @@ impl CurvesWanted {
 // === impl Curve ===
 
 impl Curve {
+    fn new(id: &str, unit: CurveUnit, axis: CurveAxis, lines: Vec<CurveLine>) -> Self {
+        let mut rows = WORDS.lines().map(|row| row.split('\t'));
+        let mut words = rows.find_map(|mut row| (row.next() == Some(id)).then_some(row));
+        let mut word = || {
+            words
+                .as_mut()
+                .and_then(Iterator::next)
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Self {
+            id: id.to_owned(),
+            title: word(),
+            about: word(),
+            empty: word(),
+            unit,
+            axis,
+            lines,
+            range: None,
+            marks: Vec::new(),
+        }
+    }
+
     /// Returns whether there is no point to draw.
     pub fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.points.is_empty())

@@ -45,7 +45,6 @@ pub struct Verdicts {
     /// Verdicts with a hint of what would have been better. Only turns that still exist are counted.
     pub hinted: u64,
     /// Turns whose reply the owner's next words could judge.
-    #[serde(default)]
     pub followed: u64,
 }
 
@@ -259,7 +258,7 @@ impl Verdicts {
         let complaints = if n == 1 { "complaint" } else { "complaints" };
         let replies = if of == 1 { "reply" } else { "replies" };
         Some(format!(
-            "{n} {complaints}{rate} and {good} thanks after {of} {replies} that you answered"
+            "{n} {complaints}{rate} and {good} thanks in your answers to {of} {replies}"
         ))
     }
 
@@ -293,7 +292,7 @@ impl PrefixReport {
     pub fn counts_line(&self) -> Option<String> {
         let by: Vec<String> = [
             (self.counts.own, "by a lesson or an adapter"),
-            (self.counts.client, "by the client"),
+            (self.counts.client, "by the agent"),
             (self.counts.upstream, "by another upstream or model"),
         ]
         .into_iter()
@@ -306,7 +305,7 @@ impl PrefixReport {
             n => format!("{n} times"),
         };
         Some(format!(
-            "the prompt's prefix broke {times}: {}",
+            "a change early in the prompt cost the cache {times}: {}",
             by.join(", ")
         ))
     }
@@ -484,15 +483,15 @@ mod tests {
             (verdicts(0, 0, 0), None),
             (
                 verdicts(0, 11, 53),
-                Some("11 complaints (4.2 in 20) and 0 thanks after 53 replies that you answered"),
+                Some("11 complaints (4.2 in 20) and 0 thanks in your answers to 53 replies"),
             ),
             (
                 verdicts(2, 1, 6),
-                Some("1 complaint and 2 thanks after 6 replies that you answered"),
+                Some("1 complaint and 2 thanks in your answers to 6 replies"),
             ),
             (
                 verdicts(0, 0, 1),
-                Some("0 complaints and 0 thanks after 1 reply that you answered"),
+                Some("0 complaints and 0 thanks in your answers to 1 reply"),
             ),
             (verdicts(0, 1, 1), Some("0 good, 1 bad, 0 unclear")),
             (verdicts(15, 4, 20), Some("15 good, 4 bad, 0 unclear")),

@@ -1,14 +1,12 @@
 //! MetaClaw's home folder: what lies where, who holds it, and where the running process is.
 
 use std::{
-    fs::{self, DirBuilder},
-    io,
+    fs, io,
     net::SocketAddr,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::if_there;
+use metaclaw_chat::{if_there, make_private};
 use serde::{Deserialize, Serialize};
 
 mod lock;
@@ -156,10 +154,7 @@ impl Home {
     /// # Errors
     /// When it cannot be made.
     pub fn create(&self) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
+        make_private(&self.dir)
     }
 
     pub fn dir(&self) -> &Path {
@@ -259,7 +254,6 @@ pub struct RunFile {
     /// The token that subcommands must send. It is not the proxy's key.
     pub token: String,
     /// The address of the page, where it is not that of subcommands (`ui.host`).
-    #[serde(default)]
     pub page: Option<SocketAddr>,
     /// The base URL for agents, for example `http://127.0.0.1:30000/v1`.
     pub base_url: String,

@@ -1,8 +1,6 @@
 //! Lists all lessons of an agent: MetaClaw's, and those that the agent's own software has learned.
 
-use std::fmt;
-
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, display_as_serde};
 use metaclaw_skills::{HeldBack, HostReading, Library};
 use serde::{Deserialize, Serialize};
 
@@ -109,22 +107,4 @@ fn hosts(host: HostReading) -> Vec<ListedLesson> {
     notes.chain(intents).chain(skills).collect()
 }
 
-impl fmt::Display for LessonSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ours => "ours",
-            Self::Host => "host",
-        })
-    }
-}
-
-impl fmt::Display for LessonKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wish => "wish",
-            Self::Skill => "skill",
-            Self::Note => "note",
-            Self::Intent => "intent",
-        })
-    }
-}
+display_as_serde!(LessonSource, LessonKind);

@@ -21,14 +21,12 @@ pub enum WishChange {
     Add {
         agent: AgentId,
         /// The person who has it, or `None` for the owner.
-        #[serde(default)]
         sender: Option<SenderId>,
         wish: String,
     },
     Remove {
         agent: AgentId,
         /// The person who has it, or `None` for the owner.
-        #[serde(default)]
         sender: Option<SenderId>,
         wish: String,
     },
@@ -68,20 +66,16 @@ pub enum SkillChange {
 pub struct LessonsView {
     /// Those in force, the newest last.
     pub wishes: Vec<String>,
-    #[serde(default)]
     pub shared: Vec<String>,
     /// All that was learned, and what became of it.
     pub lessons: Vec<Lesson>,
     /// Where people edit them.
     pub file: PathBuf,
     /// How turns went with each and without, in the order of `wishes`.
-    #[serde(default)]
     pub counts: Vec<LessonCounts>,
     /// Those that the serving adapter does without being told: their lines are left out where it answers.
-    #[serde(default)]
     pub untold: Vec<String>,
     /// The wishes of other people, which apply to their own messages.
-    #[serde(default)]
     pub people: BTreeMap<SenderId, Vec<String>>,
 }
 
@@ -97,7 +91,6 @@ pub struct SkillView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<SharedOrigin>,
     /// How turns went with it and without.
-    #[serde(default)]
     pub counts: LessonCounts,
 }
 

@@ -25,7 +25,7 @@ mod report;
 mod skills;
 
 pub use self::{
-    old_home::{MigrationRequest, OldHomeError},
+    old_home::MigrationRequest,
     report::{MigratedKind, MigrationItem, MigrationOutcome, MigrationReport},
 };
 
@@ -46,7 +46,7 @@ const UNKNOWN: &str = "it is no file of the Python MetaClaw that this program kn
 /// after the settings are taken, because they may name another folder.
 ///
 /// # Errors
-/// [`OldHomeError`], or why a file cannot be read or written.
+/// Why the folder is no old home, or why a file cannot be read or written.
 pub fn migrate(
     request: &MigrationRequest,
     home: &Home,

@@ -3,7 +3,9 @@
 use std::{io, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use axum::http::StatusCode;
 use futures_util::stream::BoxStream;
+use metaclaw_turns::LogError;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::instance::Instance;
@@ -83,9 +85,24 @@ impl OperationFailure {
 
 impl<E: Into<anyhow::Error>> From<E> for OperationFailure {
     fn from(error: E) -> Self {
-        Self {
-            kind: FailureKind::Refused,
-            error: error.into(),
+        let error: anyhow::Error = error.into();
+        let kind = match error.downcast_ref() {
+            Some(LogError::Closed | LogError::Broken { .. }) => FailureKind::Unavailable,
+            _ => FailureKind::Refused,
+        };
+        Self { kind, error }
+    }
+}
+
+// === impl FailureKind ===
+
+impl FailureKind {
+    /// The status of an answer over HTTP.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Refused => StatusCode::CONFLICT,
+            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TrainingServer => StatusCode::BAD_GATEWAY,
         }
     }
 }

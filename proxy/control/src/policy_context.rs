@@ -38,7 +38,7 @@ impl PolicyContext {
 pub fn too_short(tokens: u64) -> Option<String> {
     (1..OPENCLAW_TOKENS).contains(&tokens).then(|| {
         format!(
-            "the policy model's context is {tokens} tokens, and OpenClaw needs {OPENCLAW_TOKENS}: it will do for chatting; for OpenClaw choose a model with a longer context"
+            "your own model reads at most {tokens} tokens at once, and OpenClaw needs {OPENCLAW_TOKENS}: it can chat, but choose a model with a longer context for OpenClaw"
         )
     })
 }
@@ -50,7 +50,11 @@ mod tests {
     #[test]
     fn only_a_known_context_below_openclaws_is_too_short() {
         let said = too_short(8_192).unwrap();
-        for part in ["is 8192 tokens", "OpenClaw needs 16000", "choose a model"] {
+        for part in [
+            "at most 8192 tokens",
+            "OpenClaw needs 16000",
+            "choose a model",
+        ] {
             assert!(said.contains(part), "{said}");
         }
         for enough in [0, 16_000, 32_768] {

@@ -47,7 +47,6 @@ pub struct PeriodReport {
     /// The tokens of the chat.
     pub chat: ChatTokens,
     /// The prompts that a provider's cache could not serve as far as it might have.
-    #[serde(default)]
     pub prefix: PrefixReport,
     /// The tokens of model requests for learning, input and output.
     pub learning: u64,
@@ -60,10 +59,8 @@ pub struct PeriodReport {
     /// One row for each day.
     pub days: Vec<DayRow>,
     /// What the turns that still exist cost.
-    #[serde(default)]
     pub costs: Vec<CostRow>,
     /// The characters that lessons added to their prompts.
-    #[serde(default)]
     pub added_chars: u64,
 }
 
@@ -97,20 +94,16 @@ pub struct WrittenSkill {
 pub struct DayRow {
     pub day: Date,
     pub turns: u64,
-    #[serde(default)]
     pub verdicts: Verdicts,
     /// Wishes and skills that came into force.
     pub lessons: u64,
     /// Tokens of the chat, input and output.
     pub tokens: u64,
     /// Tokens of prompts, as a part of `tokens`.
-    #[serde(default)]
     pub prompt: u64,
     /// Tokens of prompts that came from the provider's cache.
-    #[serde(default)]
     pub cached: u64,
     /// Prompts that broke with an earlier one.
-    #[serde(default)]
     pub breaks: BreakCounts,
     pub learning: u64,
 }

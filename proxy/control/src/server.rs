@@ -30,7 +30,7 @@ use crate::{
     forgetting::Forget,
     instance::Instance,
     lessons::{SkillChange, WishChange},
-    operation::{FailureKind, Operation, OperationFailure, StreamedOperation, with_causes},
+    operation::{Operation, OperationFailure, StreamedOperation, with_causes},
     operations::{
         agents::ListAgents,
         lessons::{GetJournal, ListLessons, ListProposals, ListSkills, ListWishes},
@@ -187,12 +187,7 @@ fn read<O: serde::de::DeserializeOwned>(body: &Bytes) -> serde_json::Result<O> {
 }
 
 fn refused(failure: &OperationFailure) -> Response {
-    let status = match failure.kind {
-        FailureKind::Refused => StatusCode::CONFLICT,
-        FailureKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        FailureKind::TrainingServer => StatusCode::BAD_GATEWAY,
-    };
-    refusal(status, with_causes(&failure.error))
+    refusal(failure.kind.status(), with_causes(&failure.error))
 }
 
 fn refusal(status: StatusCode, message: String) -> Response {

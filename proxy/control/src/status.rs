@@ -1,6 +1,6 @@
 //! How the running process is, as `metaclaw status` shows it.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Counts, RelayOnly, UpstreamAnswers};
@@ -179,6 +179,25 @@ impl From<TrainerState> for TrainerStatus {
             TrainerState::Ready { address, pid } => Self::Ready { address, pid },
             TrainerState::Down { reason } => Self::Down { reason },
             TrainerState::Ended => Self::Ended,
+        }
+    }
+}
+
+// === impl TrainerStatus ===
+
+impl fmt::Display for TrainerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Starting => write!(f, "starting"),
+            Self::Ready { address, pid } => write!(f, "ready at {address} (PID={pid})"),
+            Self::Silent { address, pid } => {
+                write!(f, "runs at {address} (PID={pid}), but does not answer")
+            }
+            Self::Down { reason } => write!(f, "down ({reason}); it is started again"),
+            Self::Ended => write!(f, "ended"),
+            Self::Answers { url, model } => write!(f, "{url} answers, and has {model}"),
+            Self::WithoutModel { url, why } => write!(f, "{url} has no model: {why}"),
+            Self::Away { url, why } => write!(f, "{url} cannot be used: {why}"),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::{
     fmt, fs, io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
-use metaclaw_chat::{AgentId, now_ms};
+use metaclaw_chat::{AgentId, lock, now_ms};
 use metaclaw_llm::{Budget, BudgetConfig, Spent};
 use metaclaw_turns::{DailyCounts, LogError, TurnLog, day_of};
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,7 @@ impl TokenBudget {
 
     /// A panic elsewhere leaves usable counts, because each change is one call.
     fn budget(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.budget)
     }
 }
 

@@ -12,9 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-pub(crate) use self::gate_parts::GatePart;
 pub use self::{
-    gate_parts::GateParts,
+    gate_parts::GatePart,
     judge::{JudgeConfig, JudgeKind},
     rl::{
         Methods, RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
@@ -44,7 +43,7 @@ pub struct AgentConfig {
 }
 
 /// `gate.*`: the tests that an adapter or a skill must pass before it serves.
-#[derive(Debug, Clone, Copy, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GateConfig {
     /// Tests adapters before they serve. With false, every adapter serves at once, and mode auto trains only on request.
@@ -65,8 +64,7 @@ pub struct GateConfig {
     #[default(true)]
     pub lessons: bool,
     /// Tests that an adapter may skip if the training server cannot answer them (docs/training/tinker.md).
-    #[schemars(with = "Vec<GatePart>")]
-    pub accept_without: GateParts,
+    pub accept_without: Vec<GatePart>,
 }
 
 // === impl LearnerConfig ===
@@ -95,7 +93,7 @@ impl LearnerConfig {
 // === impl GateConfig ===
 
 impl GateConfig {
-    pub(crate) fn held_out_share(self) -> f64 {
+    pub(crate) fn held_out_share(&self) -> f64 {
         if self.enabled { self.held_out } else { 0.0 }
     }
 }

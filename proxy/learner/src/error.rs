@@ -29,7 +29,7 @@ pub(crate) struct NotTested(pub(crate) String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
     /// The mode trains no weights.
-    #[error("mode is skills_only: weights are not trained; set mode to rl or auto")]
+    #[error("mode is skills_only: no weights are trained (`metaclaw config mode auto`)")]
     SkillsOnly,
     /// The proxy only relays this agent's requests.
     #[error("agent {agent} is only relayed for now: `metaclaw on` first")]

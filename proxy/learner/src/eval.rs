@@ -323,7 +323,6 @@ pub struct EvalWanted {
     /// Adapters by name; without one, the one that its agent is served with. The base model always is beside them.
     pub adapters: Vec<String>,
     /// What its owner wishes, in place of the standing wishes; none: those.
-    #[serde(default)]
     pub wishes: Vec<String>,
     /// Which of its turns are asked again.
     pub turns: EvalTurns,

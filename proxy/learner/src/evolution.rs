@@ -22,7 +22,7 @@ use crate::{
     evolver::Evolver,
     judge::AskFailed,
     shared::Shared,
-    trials::{Trial, TrialError, tried},
+    trials::{Trial, tried},
     wish_detection::log_lesson,
 };
 
@@ -37,17 +37,18 @@ const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
     .with_max_delay(Duration::from_secs(30 * 60))
     .without_max_times();
 
+/// Why skills were not written, or not tried. It is done again later.
 #[derive(Debug, thiserror::Error)]
-enum EvolutionError {
+pub(crate) enum EvolutionError {
     #[error("the evolver did not answer: {}", .0.why)]
     Evolver(AskFailed),
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]
     Library(#[from] EvolveError),
-    #[error(transparent)]
-    Trial(#[from] TrialError),
-    #[error("writing skills panicked: {0}")]
+    #[error("a skill could not be tried: {}", .0.why)]
+    Trial(#[from] AskFailed),
+    #[error("writing or trying a skill panicked: {0}")]
     Panicked(#[from] JoinError),
 }
 

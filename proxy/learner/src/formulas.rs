@@ -63,8 +63,7 @@ pub(crate) fn n_params(trainable_params: &str) -> Option<f64> {
 }
 
 /// Added to the standard deviation of a bucket, as in slime.
-const BUCKET_EPS: f32 = 1e-6;
-const BUCKET_EPS_DOUBLE: f64 = 1e-6;
+const BUCKET_EPS: f64 = 1e-6;
 /// Added to the standard deviation of a batch, as in the Python original.
 const BATCH_EPS: f32 = 1e-8;
 
@@ -72,23 +71,12 @@ const BATCH_EPS: f32 = 1e-8;
 /// (DeepSeekMath, <https://arxiv.org/abs/2402.03300>; population std). A reward alone in its bucket stays as it is, and
 /// equal rewards have no advantage.
 ///
+/// It is computed in double precision: a function of the owner's that computes the same in any language then gives the
+/// same numbers in single precision.
+///
 /// # Shapes
 /// One entry for each reward: its bucket and the reward. Returns one advantage for each entry.
-pub(crate) fn by_bucket<K: Ord>(rewards: &[(K, f32)]) -> Vec<f32> {
-    let mut buckets: BTreeMap<&K, Vec<f32>> = BTreeMap::new();
-    for (bucket, reward) in rewards {
-        buckets.entry(bucket).or_default().push(*reward);
-    }
-    let advantage = |(bucket, reward): &(K, f32)| match buckets.get(bucket) {
-        Some(of) if of.len() > 1 => scaled(*reward, of, BUCKET_EPS),
-        Some(_) | None => *reward,
-    };
-    rewards.iter().map(advantage).collect()
-}
-
-/// Returns the same as [`by_bucket`], computed in double precision: a function of the owner's that computes the same in
-/// any language then gives the same numbers in single precision.
-pub(crate) fn by_bucket_double<K: Ord>(rewards: &[(K, f64)]) -> Vec<f64> {
+pub(crate) fn by_bucket<K: Ord>(rewards: &[(K, f64)]) -> Vec<f64> {
     let mut buckets: BTreeMap<&K, Vec<f64>> = BTreeMap::new();
     for (bucket, reward) in rewards {
         buckets.entry(bucket).or_default().push(*reward);
@@ -103,7 +91,7 @@ pub(crate) fn by_bucket_double<K: Ord>(rewards: &[(K, f64)]) -> Vec<f64> {
             if gap.abs() < f64::from(f32::EPSILON) {
                 0.0
             } else {
-                gap / (square.sqrt() + BUCKET_EPS_DOUBLE)
+                gap / (square.sqrt() + BUCKET_EPS)
             }
         }
         Some(_) | None => *reward,
@@ -376,7 +364,8 @@ mod tests {
         // The mean is 0.5, and the standard deviation sqrt(0.75).
         let (up, down) = (0.577_35, -1.732_05);
         let expected = [up, down, up, up, 0.0, 0.0, -1.0, 1.0];
-        close(&by_bucket(&rewards), &expected);
+        let found: Vec<f32> = by_bucket(&rewards).into_iter().map(single).collect();
+        close(&found, &expected);
     }
 
     #[test]

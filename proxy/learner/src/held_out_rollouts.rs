@@ -2,11 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
-use metaclaw_chat::AgentId;
+use metaclaw_chat::{AgentId, lock};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -68,7 +68,7 @@ impl RolloutRequests {
 
     /// A panic elsewhere leaves a usable map, because each change is one call.
     fn all(&self) -> MutexGuard<'_, BTreeMap<AgentId, AgentRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -55,7 +55,7 @@ mod wish_detection;
 pub use crate::{
     advantages::AdvantageFunction,
     config::{
-        AgentConfig, GateConfig, GateParts, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
+        AgentConfig, GateConfig, GatePart, JudgeConfig, JudgeKind, LearnerConfig, Methods, Mode,
         RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
     },
     error::{NoTokenIds, TrainError},
@@ -68,7 +68,7 @@ pub use crate::{
     host::note_hosts,
     judge::{Ask, AskFailed, Judge, Post, PostFailed, RewardFunction},
     learner::Learner,
-    lineage::{BatchStats, Drift, Numbers, RolloutStats, Spread},
+    lineage::{BatchStats, DataSetUse, Drift, Numbers, Replayed, RolloutStats, Spread},
     listener::Listener,
     memory_extraction::{IngestError, IngestedSession},
     metrics::{Recorder, ReportTo, StepFigures, WandbClient},

@@ -6,11 +6,8 @@
 mod manifest;
 mod resume;
 
-pub use self::manifest::{BatchStats, Drift, Numbers, RolloutStats, Spread};
+pub use self::manifest::{BatchStats, DataSetUse, Drift, Numbers, Replayed, RolloutStats, Spread};
 pub(crate) use self::{
-    manifest::{
-        BaseModel, CheckpointManifest, DataSetUse, KnownCheckpoint, Provenance, Replayed, Shape,
-        known, names,
-    },
+    manifest::{BaseModel, CheckpointManifest, KnownCheckpoint, Provenance, Shape, known, names},
     resume::{Ancestry, Candidate, ResumePoint, Resumed, WantedStart},
 };

@@ -8,13 +8,13 @@ use std::{
     ops::Deref,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use metaclaw_chat::{AgentId, TurnId, now_ms};
+use metaclaw_chat::{AgentId, TurnId, lock, now_ms};
 use metaclaw_schedule::{Schedule, Window};
 use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
@@ -346,9 +346,7 @@ impl Shared {
 
     /// A panic elsewhere leaves a set usable: each change is one call.
     fn gone(&self) -> MutexGuard<'_, BTreeSet<TurnId>> {
-        self.without_ids
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.without_ids)
     }
 }
 
@@ -386,7 +384,7 @@ impl AgentLocks {
 
     fn lock_of(&self, agent: &AgentId) -> Arc<AsyncMutex<()>> {
         // Each change is one call, so a panic elsewhere leaves the map usable.
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         Arc::clone(all.entry(agent.clone()).or_default())
     }
 }

@@ -3,10 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
-use metaclaw_chat::{AgentId, Score};
+use metaclaw_chat::{AgentId, Score, lock};
 use metaclaw_schedule::Window;
 use metaclaw_turns::Funnel;
 use serde::{Deserialize, Serialize};
@@ -382,7 +382,7 @@ impl StatusCell {
 
     /// A panic elsewhere leaves notes usable: each change is one assignment.
     fn notes(&self) -> MutexGuard<'_, StatusNotes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

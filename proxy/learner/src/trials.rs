@@ -7,13 +7,13 @@ use std::iter;
 
 use metaclaw_chat::{AgentId, Message, Role, Score};
 use metaclaw_skills::{
-    EvolveError, Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures,
-    TriedRequest, estimate_tokens,
+    Lessons, Library, Proposal, ProposalState, SkillTrial, TRIAL_DRAWS, TrialFigures, TriedRequest,
+    estimate_tokens,
 };
 use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnKind};
-use tokio::task::JoinError;
 
 use crate::{
+    evolution::EvolutionError,
     judge::{Ask, AskFailed, Judge},
     sample::is_tool_turn,
     shared::Shared,
@@ -27,19 +27,6 @@ const SHARE_OF_CHAT: u64 = 5;
 /// Each prompt is read twice: by the model that answers, and by the judge. A judge that is no model reads for nothing,
 /// and most judges read only the end of a prompt, so this is an upper bound.
 const READERS: u64 = 2;
-
-/// Why a trial was not finished. It is made again later.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TrialError {
-    #[error("a skill could not be tried: {}", .0.why)]
-    Model(#[from] AskFailed),
-    #[error(transparent)]
-    Log(#[from] LogError),
-    #[error(transparent)]
-    Library(#[from] EvolveError),
-    #[error("trying a skill panicked: {0}")]
-    Panicked(#[from] JoinError),
-}
 
 #[derive(Debug)]
 pub(crate) enum Trial {
@@ -62,7 +49,7 @@ pub(crate) async fn tried(
     model: &dyn Ask,
     proposal: &Proposal,
     spent: u64,
-) -> Result<Trial, TrialError> {
+) -> Result<Trial, EvolutionError> {
     let agent = &proposal.source.agent;
     let is_judged = !matches!(shared.judge, Judge::Rules(_)) || shared.judge.praises_replies();
     let Some(trial) = library.trial(proposal).filter(|_| is_judged) else {

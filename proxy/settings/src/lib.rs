@@ -49,7 +49,7 @@ pub use self::{
         Backend, BackendKind, Config, Consent, EvolverSettings, JudgeModel, JudgeSettings, Llm,
         LogSettings, ModelAddress, OpdSettings, PageSettings, Trainer,
     },
-    show::{Effective, fingerprint, one_line, unbuilt},
+    show::{Effective, fingerprint, one_line},
 };
 
 /// Where settings come from.

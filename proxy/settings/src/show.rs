@@ -147,14 +147,6 @@ pub fn one_line(value: &Value) -> String {
     }
 }
 
-/// Returns why setting a key has no effect; `None` if it has one, or has another name that has one.
-pub fn unbuilt(path: &str) -> Option<&'static str> {
-    match &table::find(path)?.state {
-        KeyState::WithoutEffect(reason) | KeyState::Refused(reason) => Some(reason),
-        KeyState::Works | KeyState::SameAs(_) => None,
-    }
-}
-
 /// Returns a hash of a file's keys: the same number means the same settings. Comments and keys that take effect at once
 /// do not count.
 pub fn fingerprint(file: &Path) -> u64 {

@@ -129,7 +129,7 @@ impl ConversationFilter {
         let (text, at) = texts.find_map(|text| Some((text, place(text)?)))?;
         let from = text.floor_char_boundary(at.saturating_sub(LEAD));
         let lead = if from > 0 { "…" } else { "" };
-        Some(format!("{lead}{}", list::cut(&text[from..])))
+        Some(format!("{lead}{}", list::cut(&text[from..], list::SNIPPET)))
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct FailedBatch {
     pub(crate) waiting: Vec<Append>,
 }
 
+#[derive(Default)]
 struct WrittenBatch {
     ids: Vec<Result<TurnId, LogError>>,
     acks: Vec<Ack>,
@@ -101,11 +102,7 @@ impl StoreEngine {
     fn write(&mut self, appends: &[Append], writes: Vec<Write>) -> StoreResult<WrittenBatch> {
         let Self { opened, cache } = self;
         if appends.is_empty() && writes.is_empty() {
-            return Ok(WrittenBatch {
-                ids: Vec::new(),
-                acks: Vec::new(),
-                broken: Vec::new(),
-            });
+            return Ok(WrittenBatch::default());
         }
         let number = opened.counter.next();
         let write = |store: &StoreTxn<'_>| {

@@ -16,11 +16,11 @@ mod repair;
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::if_there;
+use metaclaw_chat::{if_there, make_private};
 
 pub(crate) use self::{access::OpenMode, files::write};
 use self::{
@@ -78,7 +78,7 @@ pub(crate) fn compact(
 pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     let copy = || {
         if_there(fs::remove_dir_all(dir))?;
-        make_dir(dir)?;
+        make_private(dir)?;
         files::copy_all(from, &database(dir))
     };
     copy().map_err(|error| not_usable(dir, error))
@@ -107,7 +107,7 @@ pub(crate) fn open(
     // This is checked before any file is touched, because sled would panic, which would look like damage.
     config.check()?;
     let mask = Mask::new(config.mask_secrets, &config.mask)?;
-    make_dir(dir).map_err(|error| not_usable(dir, error))?;
+    make_private(dir).map_err(|error| not_usable(dir, error))?;
     let database = database(dir);
     let lock = Lock::acquire(dir, &database)?;
     compact::settle(dir, &database).map_err(|error| not_usable(dir, error))?;
@@ -193,12 +193,4 @@ fn database(dir: &Path) -> PathBuf {
 fn inode(file: &Path) -> io::Result<(u64, u64)> {
     let about = fs::metadata(file)?;
     Ok((about.dev(), about.ino()))
-}
-
-/// Only the owner may read the folder, because it contains conversations.
-fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
 }

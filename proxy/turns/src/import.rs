@@ -46,12 +46,12 @@ pub struct ImportedTurn {
     pub verdict: Option<Verdict>,
 }
 
-/// The result of an import.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What became of turns that came from elsewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportOutcome {
     /// Number of turns that were added.
     pub n_new: usize,
-    /// Number of turns that the log had: the same reply, by id and text, to the same request.
+    /// Number of turns that the log had. Of an import: the same reply, by id and text, to the same request.
     pub n_known: usize,
 }
 
@@ -155,15 +155,6 @@ pub struct Restoring {
     last_ms: u64,
 }
 
-/// The result for some turns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestoreOutcome {
-    /// Number of turns that were added.
-    pub n_new: usize,
-    /// Number of turns that the log had.
-    pub n_known: usize,
-}
-
 // === impl Turn ===
 
 impl Turn {
@@ -249,7 +240,7 @@ impl TurnLog {
     /// # Errors
     /// Returns [`LogError::TooLarge`], [`LogError::Unreadable`] before anything is written, or the store's error. In
     /// the last case, all turns are there or none.
-    pub fn restore(&self, turns: Vec<RestoredTurn>) -> LogFuture<'_, RestoreOutcome> {
+    pub fn restore(&self, turns: Vec<RestoredTurn>) -> LogFuture<'_, ImportOutcome> {
         Box::pin(async move {
             if turns.len() > MAX_RESTORE {
                 return Err(LogError::TooLarge {
@@ -270,7 +261,7 @@ impl TurnLog {
             };
             self.write(restore).await?;
             let n_known = n_turns - n_new;
-            Ok(RestoreOutcome { n_new, n_known })
+            Ok(ImportOutcome { n_new, n_known })
         })
     }
 }

@@ -69,7 +69,7 @@ pub use self::{
     health::{LogHealth, MovedAside, OpenOutcome},
     import::{
         Fingerprint, ImportOutcome, ImportedTurn, MAX_IMPORT, MAX_IMPORT_BYTES, MAX_RESTORE,
-        RestoreOutcome, RestoredTurn, Restoring,
+        RestoredTurn, Restoring,
     },
     jobs::Done,
     lessons::{LessonCounts, WISH},

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use metaclaw_chat::{
-    AgentId, LOOKED_BACK, Message, Role, Score, SessionId, TurnId, Usage, utterances,
+    AgentId, LOOKED_BACK, Message, Role, Score, SessionId, TurnId, Usage, one_line, utterances,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ use crate::{
 };
 
 const DEFAULT_LIST: usize = 50;
-const SNIPPET: usize = 160;
+pub(crate) const SNIPPET: usize = 160;
 
 /// The largest number of turns in one list.
 pub const MAX_LIST: usize = 1_000;
@@ -232,8 +232,8 @@ pub(crate) fn listed(
         model: served.model,
         adapter: served.adapter,
         n_messages: turn.lines().count(),
-        asked: asked.as_deref().map(cut),
-        answered: answered.as_deref().map(cut),
+        asked: asked.as_deref().map(|text| cut(text, SNIPPET)),
+        answered: answered.as_deref().map(|text| cut(text, SNIPPET)),
         state: state::get(store, id)?,
         score: verdict.as_ref().map(|verdict| verdict.score),
         is_hinted: verdict.is_some_and(|verdict| verdict.hint.is_some()),
@@ -300,10 +300,11 @@ fn answer(message: &Message) -> String {
     names.join(", ")
 }
 
-pub(crate) fn cut(text: &str) -> String {
-    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(SNIPPET) {
-        Some((end, _)) => format!("{}…", &one_line[..end]),
-        None => one_line,
+/// Returns a text on one line, with at most `n` characters of it.
+pub(crate) fn cut(text: &str, n: usize) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(n) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
     }
 }

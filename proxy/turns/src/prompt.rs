@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::list::cut;
+
 const EXCERPT: usize = 80;
 /// Characters before the first difference that an excerpt may begin with, if no space is nearer.
 const CONTEXT: usize = 24;
@@ -48,11 +50,7 @@ pub(crate) fn first_change(old: &str, new: &str) -> (String, String) {
 
 fn excerpt(text: &str) -> String {
     let beginning: String = text.chars().take(4 * EXCERPT).collect();
-    let one_line = beginning.split_whitespace().collect::<Vec<_>>().join(" ");
-    match one_line.char_indices().nth(EXCERPT) {
-        Some((end, _)) => format!("{}…", &one_line[..end]),
-        None => one_line,
-    }
+    cut(&beginning, EXCERPT)
 }
 
 #[cfg(test)]

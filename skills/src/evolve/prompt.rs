@@ -287,16 +287,12 @@ pub(super) enum AnswerError {
 
 /// A skill as the model wrote it. Nothing is checked yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub(crate) struct WrittenSkill {
-    #[serde(default)]
     pub(crate) name: String,
-    #[serde(default)]
     pub(crate) description: String,
-    #[serde(default)]
     pub(crate) category: String,
-    #[serde(default)]
     pub(crate) content: String,
-    #[serde(default)]
     pub(crate) keywords: Option<KeywordList>,
 }
 

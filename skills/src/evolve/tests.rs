@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{LearnError, Library, SkillName, SkillsConfig, TakenBack, UndoError, WishesConfig};
+use crate::{LearnError, Library, SkillName, SkillsConfig, TakenBack, WishesConfig};
 
 const CONTENT: &str = "1. Ask which city the weather is wanted for.\n2. Look it up, then answer.";
 
@@ -159,7 +159,7 @@ fn the_newest_lesson_is_taken_back_be_it_a_wish_or_a_skill() {
     assert_eq!(undo(), "Be brief.");
     assert!(matches!(
         world.library.undo_newest(),
-        Err(UndoError::Wish(LearnError::Nothing))
+        Err(LearnError::Nothing)
     ));
     // A skill that somebody removed does not prevent a new one.
     let newer = format!("{CONTENT}\n3. Say how old the forecast is.\n4. Name the source.");

@@ -83,80 +83,33 @@ pub(super) enum Cue {
     Colon,
 }
 
-const POINTS: [(Cue, i32); 29] = [
-    (Cue::Lasting, 12),
-    (Cue::Name, 10),
-    (Cue::Case, 8),
-    (Cue::You, 7),
-    (Cue::Aside, 6),
-    (Cue::Preference, 6),
-    (Cue::YourWork, 6),
-    (Cue::Consent, 5),
-    (Cue::Habit, 5),
-    (Cue::ToMe, 5),
-    (Cue::Convention, 4),
-    (Cue::Order, 4),
-    (Cue::Manner, 4),
-    (Cue::Constant, 3),
-    (Cue::Forbids, 1),
-    (Cue::Irony, -1),
-    (Cue::AtHand, -2),
-    (Cue::Colon, -3),
-    (Cue::Third, -3),
-    (Cue::Role, -3),
-    (Cue::Others, -4),
-    (Cue::TaskBeside, -4),
-    (Cue::Once, -5),
-    (Cue::Correction, -6),
-    (Cue::Praise, -6),
-    (Cue::TextWork, -7),
-    (Cue::Task, -7),
-    (Cue::Thing, -7),
-    (Cue::Question, -10),
-];
+/// What cues count.
+struct Weights {
+    /// The points of a cue, alone or beside another one.
+    points: Vec<(Cue, Option<Cue>, i32)>,
+    doubts: Vec<Cue>,
+    lasts: Vec<Cue>,
+    asks: Vec<Cue>,
+}
 
-/// Pairs of cues that say more together: "never" alone is also said about buttons, but "never .. me" is not.
-const TOGETHER: [(Cue, Cue, i32); 4] = [
-    (Cue::Habit, Cue::Forbids, 8),
-    (Cue::Manner, Cue::Constant, 4),
-    (Cue::ToMe, Cue::Constant, 4),
-    (Cue::Order, Cue::Constant, 3),
-];
-
-/// Cues that leave a doubt, whatever else the sentence contains.
-const DOUBTS: [Cue; 11] = [
-    Cue::Role,
-    Cue::Third,
-    Cue::Once,
-    Cue::TextWork,
-    Cue::Correction,
-    Cue::Praise,
-    Cue::Thing,
-    Cue::Question,
-    Cue::Irony,
-    Cue::Task,
-    Cue::AtHand,
-];
-
-/// With a doubt, a sentence is proposed only if it has one of these, which say that it may be meant to last.
-const LASTS: [Cue; 5] = [
-    Cue::Lasting,
-    Cue::Constant,
-    Cue::Case,
-    Cue::Habit,
-    Cue::Preference,
-];
-
-/// Every sentence that asks for something has one of these. "You are always so patient with me" asks for nothing.
-const ASKS: [Cue; 7] = [
-    Cue::Lasting,
-    Cue::Case,
-    Cue::Order,
-    Cue::Forbids,
-    Cue::Preference,
-    Cue::Name,
-    Cue::Consent,
-];
+static WEIGHTS: LazyLock<Weights> = LazyLock::new(|| {
+    let table = Table::read(include_str!("../../data/cues.tsv"));
+    let list = |kind| table.list(kind).iter().copied().map(named).collect();
+    let mut points = Vec::new();
+    for (kind, cues) in &table.0 {
+        let (number, with) = kind.split_once(" with ").unzip();
+        let with = with.map(named);
+        if let Ok(number) = number.unwrap_or(*kind).parse() {
+            points.extend(cues.iter().map(|cue| (named(cue), with, number)));
+        }
+    }
+    Weights {
+        points,
+        doubts: list("doubts"),
+        lasts: list("lasts"),
+        asks: list("asks"),
+    }
+});
 
 /// How certain it is that a sentence is a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,35 +146,35 @@ impl Cues {
     /// everything?"
     pub(super) fn hint_at_wish(self) -> bool {
         let is_common = |cue| matches!(cue, Cue::ToMe | Cue::Convention | Cue::Order);
-        let mut hints = POINTS
-            .iter()
-            .filter(|(cue, points)| *points > 0 && !is_common(*cue));
-        hints.any(|(cue, _)| self.has(*cue))
+        let mut points = WEIGHTS.points.iter();
+        points.any(|(cue, with, n)| with.is_none() && *n > 0 && !is_common(*cue) && self.has(*cue))
     }
 
     /// Returns how certain the cues make it that the sentence is a wish, or `None` if it is none. `is_long` says that
     /// the message is longer than people usually type, so it may contain pasted text.
     pub(super) fn certainty(self, is_long: bool) -> Option<Certainty> {
-        let n_doubts = DOUBTS.iter().filter(|doubt| self.has(**doubt)).count();
+        let doubts = WEIGHTS.doubts.iter();
+        let n_doubts = doubts.filter(|doubt| self.has(**doubt)).count();
         let is_apart = self.has(Cue::Aside) && (self.has(Cue::Lasting) || self.has(Cue::Case));
-        let enough_to_stand = self.points() >= IN_FORCE && self.has_any(&ASKS);
+        let enough_to_stand = self.points() >= IN_FORCE && self.has_any(&WEIGHTS.asks);
         let enough_to_propose = self.points() >= PROPOSED;
         match (n_doubts, is_long && !is_apart) {
             (0, false) if enough_to_stand => Some(Certainty::Certain),
             (0, false) if enough_to_propose => Some(Certainty::Likely),
-            (1, false) if enough_to_propose && self.has_any(&LASTS) => Some(Certainty::Likely),
+            (1, false) if enough_to_propose && self.has_any(&WEIGHTS.lasts) => {
+                Some(Certainty::Likely)
+            }
             (0, true) if enough_to_stand => Some(Certainty::Likely),
             _ => None,
         }
     }
 
     fn points(self) -> i32 {
-        let alone = POINTS.iter().filter(|(cue, _)| self.has(*cue));
-        let alone: i32 = alone.map(|(_, points)| points).sum();
-        let both = TOGETHER
+        let there = WEIGHTS
+            .points
             .iter()
-            .filter(|pair| self.has(pair.0) && self.has(pair.1));
-        alone + both.map(|(.., points)| points).sum::<i32>()
+            .filter(|(cue, with, _)| self.has(*cue) && with.is_none_or(|with| self.has(with)));
+        there.map(|(.., n)| n).sum()
     }
 }
 

@@ -230,12 +230,12 @@ pub fn search_json(hits: &[MemoryHit]) -> Value {
 
 /// Returns the reply of `GET /v1/memory/stats` for the memories of a scope.
 pub fn stats_json(scope: &str, memories: &[Memory]) -> Value {
-    let (mut n_active, mut n_waiting, mut by_type) = (0, 0, BTreeMap::<&str, usize>::new());
+    let (mut n_active, mut n_waiting, mut by_type) = (0, 0, BTreeMap::<String, usize>::new());
     for memory in memories {
         match memory.state {
             MemoryState::Active => {
                 n_active += 1;
-                *by_type.entry(memory.kind.as_str()).or_default() += 1;
+                *by_type.entry(memory.kind.to_string()).or_default() += 1;
             }
             MemoryState::Review { .. } => n_waiting += 1,
             MemoryState::Superseded { .. } => {}
@@ -243,7 +243,7 @@ pub fn stats_json(scope: &str, memories: &[Memory]) -> Value {
     }
     let total = memories.len();
     let share = |n: usize, of: usize| rounded(n as f32 / of.max(1) as f32);
-    let ratios = by_type.iter().map(|(kind, n)| (*kind, share(*n, n_active)));
+    let ratios = by_type.iter().map(|(kind, n)| (kind, share(*n, n_active)));
     let dominant = by_type.iter().max_by_key(|(_, n)| **n);
     json!({
         "scope_id": scope,
@@ -251,7 +251,7 @@ pub fn stats_json(scope: &str, memories: &[Memory]) -> Value {
         "active": n_active,
         "active_by_type": by_type,
         "memory_density": share(n_active, total),
-        "dominant_type": dominant.map_or("", |(kind, _)| *kind),
+        "dominant_type": dominant.map_or("", |(kind, _)| kind.as_str()),
         "type_count": by_type.len(),
         "type_ratios": ratios.collect::<BTreeMap<_, _>>(),
         "superseded": total - n_active - n_waiting,

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -91,7 +91,7 @@ impl MemoryStore {
 
     /// Records the scope that a request named. The session keeps it.
     pub fn note_scope(&self, agent: &AgentId, session: &SessionId, scope: MemoryScope) {
-        let mut scopes = guarded(&self.0.scopes);
+        let mut scopes = metaclaw_chat::lock(&self.0.scopes);
         let key = (agent.clone(), session.clone());
         if scopes.len() >= MAX_SESSIONS && !scopes.contains_key(&key) {
             scopes.clear();
@@ -101,7 +101,7 @@ impl MemoryStore {
 
     /// Returns the scope of a session.
     pub fn scope_of(&self, agent: &AgentId, session: &SessionId) -> MemoryScope {
-        let scopes = guarded(&self.0.scopes);
+        let scopes = metaclaw_chat::lock(&self.0.scopes);
         let known = scopes.get(&(agent.clone(), session.clone())).cloned();
         known.unwrap_or_else(|| self.default_scope())
     }
@@ -373,7 +373,7 @@ impl MemoryStore {
     fn read(&self, agent: &AgentId) -> Result<Arc<Vec<Memory>>, MemoryError> {
         let path = self.path(agent);
         let stamp = FileStamp::read(&path).map_err(failed(&path))?;
-        let mut files = guarded(&self.0.files);
+        let mut files = metaclaw_chat::lock(&self.0.files);
         if let Some(known) = files.get(agent).filter(|known| known.stamp == stamp) {
             return Ok(Arc::clone(&known.memories));
         }
@@ -397,7 +397,7 @@ impl MemoryStore {
             done
         });
         // Two changes within one tick of the file system's clock leave the same stamp.
-        guarded(&self.0.files).remove(agent);
+        metaclaw_chat::lock(&self.0.files).remove(agent);
         done
     }
 
@@ -491,9 +491,4 @@ fn drop_least(memories: &mut Vec<Memory>) {
     for at in gone.into_iter().rev() {
         memories.remove(at);
     }
-}
-
-/// A panic of another thread leaves the map usable, because each change is one call.
-fn guarded<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

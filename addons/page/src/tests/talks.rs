@@ -105,7 +105,7 @@ async fn conversations_are_searched_by_a_form_that_needs_no_script() {
         assert!(shown.contains("<form class=\"search\""), "{shown}");
     }
     let nothing = page.seen("/ui/sessions?words=hail").await;
-    assert!(nothing.contains("No conversation has this."), "{nothing}");
+    assert!(nothing.contains("No conversation matches."), "{nothing}");
     assert!(
         nothing.contains("value=\"hail\""),
         "the form keeps what was asked"
@@ -153,7 +153,7 @@ async fn a_conversation_shows_calls_with_their_outcome_times_and_verdicts() {
         "<code>read_file</code> <span class=\"soft\">milk, eggs</span>",
         "It has <strong>milk</strong>.",
         "Your complaint: “Say all of it.”",
-        "first byte 412 ms, whole 12.3 s",
+        "first words after 412 ms, all after 12.3 s",
         "Added to the prompt from here on",
         "Are you sure about this list?",
     ] {

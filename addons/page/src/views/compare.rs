@@ -51,7 +51,7 @@ pub(crate) async fn offer(
             let body = html! {
                 h1 { "With and without" }
                 (agent_tabs("/ui/compare", &agents.shown, &agent))
-                (empty("Nobody can be asked.", &html! { (failure.message) }))
+                (empty("There is no model to ask.", &html! { (failure.message) }))
             };
             return Ok(frame.page("With and without", Section::Lessons, &body));
         }
@@ -62,10 +62,10 @@ pub(crate) async fn offer(
         (agent_tabs("/ui/compare", &agents.shown, &agent))
         (agents.left_out())
         p.lead { "Your own questions, asked again: once without what was learned, once with it." }
-        p.soft { "They go to " (plan.model) ". Nothing of this is kept or learned from. Each answer has at most "
+        p.soft { "They go to " (plan.model) ". The answers are not kept, and nothing is learned from them. Each has at most "
             (MAX_ANSWER) " tokens." }
         @if plan.questions.is_empty() {
-            (empty("This agent has asked nothing yet that could be asked again.", &html! { "Write a question of yours below." }))
+            (empty("You have asked this agent nothing yet that could be asked again.", &html! { "Write a question of yours below." }))
         }
         ul.cards { @for planned in &plan.questions { (offered(planned, &plan, &agent)) } }
         form.stack method="post" action="/ui/do/compare" {
@@ -92,7 +92,7 @@ fn offered(planned: &ComparedQuestion, plan: &Comparison, agent: &AgentId) -> Ma
                     input type="hidden" name="question" value=(planned.question);
                     button.plain aria-label={ "Ask both ways: " (planned.question) } { "Ask both ways" }
                 }
-                " " span.soft { (columns.len()) " requests" }
+                " " span.soft { "sends " (columns.len()) " requests" }
             }
         }
     }

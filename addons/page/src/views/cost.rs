@@ -63,12 +63,12 @@ fn sum(report: &PeriodReport) -> Markup {
         .iter()
         .find(|row| row.cost.is_none() && !row.model.is_empty());
     html! {
-        p.lead { strong { (all.cost_text()) } " in the last " (DAYS) " days, for " (number(all.tokens())) " tokens of chat." }
-        p.soft { "By list prices of " (list_prices_as_of()) " and your own (" code { "budget.prices" } "). "
+        p.lead { "Chats of the last " (DAYS) " days: " strong { (all.cost_text()) } " for " (number(all.tokens())) " tokens." }
+        p.soft { "Counted by the list prices of " (list_prices_as_of()) " and the prices that you set (" code { "budget.prices" } "). "
             "Models on this machine cost nothing. With a subscription, you pay its fixed price instead. "
-            @if report.gone > 0 { "The texts of " (count(report.gone, "turn")) " are deleted, and their cost with them." } }
+            @if report.gone > 0 { (count(report.gone, "deleted turn")) " could not be counted." } }
         @if let Some(row) = unknown {
-            p.notice { "MetaClaw does not know the price of " (row.model) ". State it in dollars for a million tokens in and out: "
+            p.notice { "MetaClaw does not know the price of " (row.model) ". Set it in dollars for a million tokens in and out: "
                 code { "metaclaw config budget.prices '[\"" (row.model) " 3 15\"]'" } }
         }
         div.pair {
@@ -90,7 +90,7 @@ fn table<'a>(title: &str, rows: &'a [CostRow], name: fn(&'a CostRow) -> &'a str)
         section {
             h2 { (title) }
             div.scroll { table.dense {
-                thead { tr { th { "Name" } th.number { "Cost" } th { } th.number { "Tokens in" } th.number { "Cached" } th.number { "Out" } th.number { "Turns" } } }
+                thead { tr { th { "Name" } th.number { "Cost" } th { } th.number { "Tokens in" } th.number { "Cached" } th.number { "Tokens out" } th.number { "Turns" } } }
                 tbody { @for (name, sum) in &sums { tr {
                     td { @if name.is_empty() { "not named" } @else { (name) } }
                     td.number { (sum.cost_text()) }
@@ -107,7 +107,7 @@ fn table<'a>(title: &str, rows: &'a [CostRow], name: fn(&'a CostRow) -> &'a str)
 
 fn percent(n: u64, of: u64) -> String {
     let share = Share { n, of }.percent();
-    share.map_or_else(|| "none".to_owned(), |share| format!("{share} %"))
+    format!("{} %", share.unwrap_or_default())
 }
 
 fn days(report: &PeriodReport) -> Markup {
@@ -154,21 +154,21 @@ fn learning(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
     let all = report.learning + chat.prompt + chat.completion;
     html! {
         section aria-labelledby="learning-title" {
-            h2 #learning-title { "What learning took and gave" }
+            h2 #learning-title { "Learning and the cache" }
             dl.facts {
                 div { dt { "Learning itself" } dd { (number(report.learning)) " tokens, " (percent(report.learning, all))
-                    " of all. They are counted for all its models together, so they have no price here." } }
+                    " of all. They are counted for all models together, so no price is shown." } }
                 div { dt { "Lessons in prompts" } dd { "about " (number(added)) " tokens, " (percent(added, sent)) " of what was sent" } }
                 div { dt { "Read from a cache" } dd { (percent(chat.cached, chat.prompt)) " of prompt tokens. "
                     @if let Some(line) = prefix.counts_line() { "In these days " (line) "." }
-                    @else { "In these days no prompt changed so that a cache could not serve it." }
+                    @else { "No prompt of these days broke the cache." }
                     @if !prefix.latest.is_empty() { ul { @for broken in &prefix.latest { li {
                         a href={ "/ui/turns/" (broken.turn) } { (broken_line(broken)) }
                     } } } }
                 } }
                 @if let Some(status) = status {
                     div { dt { "Left for learning today" } dd { (number(status.spend.left())) " of " (number(status.spend.limit)) " tokens ("
-                        code { "budget.tokens_per_day" } ", " code { "budget.share" } "). Nothing limits chats." } }
+                        code { "budget.tokens_per_day" } ", " code { "budget.share" } "). Chats have no limit." } }
                     @if let Some(cloud) = &status.cloud { div { dt { "At the training server" } dd { (cloud.line()) } } }
                 }
             }
@@ -313,7 +313,7 @@ mod tests {
         let some = report(json!({"counts": counts, "latest": [broken]}));
         let shown = learning(&some, None).into_string();
         for part in [
-            "broke once: 1 by a lesson",
+            "cost the cache once: 1 by a lesson",
             "/ui/turns/7-0",
             "a wish was added",
             "&lt;b&gt;Be brief",
@@ -321,6 +321,9 @@ mod tests {
             assert!(shown.contains(part), "{shown}");
         }
         let none = learning(&PeriodReport::default(), None).into_string();
-        assert!(none.contains("no prompt changed so"), "{none}");
+        assert!(
+            none.contains("No prompt of these days broke the cache"),
+            "{none}"
+        );
     }
 }

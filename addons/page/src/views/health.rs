@@ -43,7 +43,7 @@ pub(crate) async fn show(
 fn problems(status: &ProcessStatus) -> Markup {
     let found = complaints(status);
     html! {
-        @if found.is_empty() { p.lead { "Everything that MetaClaw knows of works." } }
+        @if found.is_empty() { p.lead { "No problem is known." } }
         @for it in &found { p.notice.bad { (it) } }
         @if !found.is_empty() { p.soft { code { "metaclaw doctor" } " looks further, and says what to do." } }
     }
@@ -129,32 +129,19 @@ fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
     let (about, base) = (&status.about, base_url(status.proxy));
     html! {
         section aria-labelledby="process-title" {
-            h2 #process-title { "The process" }
+            h2 #process-title { "What runs" }
             dl.facts {
-                div { dt { "Serves" } dd { (about.serves) } }
+                div { dt { "Who answers" } dd { (about.serves) } }
                 div { dt { "Learns" } dd { (about.learns) } }
                 div { dt { "Mode" } dd { (about.mode) } }
                 div { dt { "Base URL" } dd { code { (base) "/v1" } " for clients of OpenAI’s API, " code { (base) } " for Anthropic’s" } }
                 div { dt { "Running for" } dd { (distance(now_ms.saturating_sub(status.since_ms))) ", version " (status.version) ", process " (status.pid) } }
-                @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer_state(trainer)) } } }
-                div { dt { "Requests" } dd { (number(status.counts.requests)) " came in, " (number(status.counts.refused)) " were refused, "
-                    (number(status.counts.active_streams)) " run now" } }
+                @if let Some(trainer) = &status.trainer { div { dt { "Training server" } dd { (trainer) } } }
+                div { dt { "Requests" } dd { (number(status.counts.requests)) " received, " (number(status.counts.refused)) " refused, "
+                    (number(status.counts.active_streams)) " running now" } }
                 @if let Some(unread) = status.unread() { div { dt { "Not read" } dd { (unread) } } }
             }
         }
-    }
-}
-
-fn trainer_state(trainer: &TrainerStatus) -> String {
-    match trainer {
-        TrainerStatus::Starting => "starts".to_owned(),
-        TrainerStatus::Ready { address, .. } => format!("ready at {address}"),
-        TrainerStatus::Silent { address, .. } => format!("runs at {address}, and does not answer"),
-        TrainerStatus::Down { .. } => "is started again".to_owned(),
-        TrainerStatus::Ended => "has ended".to_owned(),
-        TrainerStatus::Answers { url, model } => format!("{url} answers, and has {model}"),
-        TrainerStatus::WithoutModel { url, .. } => format!("{url} has no model"),
-        TrainerStatus::Away { url, .. } => format!("{url} cannot be used"),
     }
 }
 
@@ -162,9 +149,9 @@ fn upstreams(status: &ProcessStatus, now_ms: u64) -> Markup {
     html! {
         section aria-labelledby="upstreams-title" {
             h2 #upstreams-title { "Requests since the start" }
-            @if status.upstreams.is_empty() { p.soft { "No upstream was asked since the start." } } @else {
+            @if status.upstreams.is_empty() { p.soft { "No model was asked yet." } } @else {
                 div.scroll { table {
-                    thead { tr { th { "Upstream" } th.number { "Answered" } th.number { "Failed" } th { "The last failure" } } }
+                    thead { tr { th { "Upstream" } th.number { "Answered" } th.number { "Failed" } th { "Last failure" } } }
                     tbody { @for (name, it) in &status.upstreams { tr {
                         td { (name) }
                         td.number { (number(it.n_good)) }
@@ -183,7 +170,7 @@ fn window(schedule: Option<&SavedState>, now_ms: u64) -> Markup {
             h2 #window-title { "When learning may run" }
             @if let Some(state) = schedule {
                 @let (window, next) = state.at(now_ms);
-                p { "The window is " (window) "." }
+                p { "The time window for it is " (window) "." }
                 @if let Some(next) = next.filter(|_| !window.is_open()) {
                     p { "It opens in " (distance(next.at_ms.saturating_sub(now_ms))) ", on "
                         (clock(next.at_ms)) ", if nothing is said or typed until then." }

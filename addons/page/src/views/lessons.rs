@@ -65,8 +65,7 @@ pub(crate) async fn show(
         h1 { "Lessons" }
         (agent_tabs("/ui/lessons", &agents, &agent))
         (listed.left_out())
-        p { a href={ "/ui/compare?agent=" (encoded(agent.as_str())) } { "With and without" }
-            ": your own questions, answered both ways" }
+        p { a href={ "/ui/compare?agent=" (encoded(agent.as_str())) } { "Compare replies with and without what was learned" } }
         (view.body())
     };
     Ok(frame.page("Lessons", Section::Lessons, &body))
@@ -78,7 +77,7 @@ pub(crate) fn agent_tabs(address: &str, agents: &[AgentId], current: &AgentId) -
             nav.tabs aria-label="Agents" {
                 @for agent in agents {
                     a href={ (address) "?agent=" (encoded(agent.as_str())) } aria-current=[(agent == current).then_some("page")] {
-                        @if agent.is_shared() { "everyone" } @else { (agent) }
+                        @if agent.is_shared() { "all agents" } @else { (agent) }
                     }
                 }
             }
@@ -102,11 +101,11 @@ impl LessonsPage<'_> {
                 (live("skills", &self.skills()))
             }
             section aria-labelledby="own" {
-                h2 #own { "Notes of " (self.agent) "’s own" }
+                h2 #own { "Notes that " (self.agent) " keeps itself" }
                 (live("own-lessons", &self.own()))
             }
             section aria-labelledby="all" {
-                h2 #all { "Everything that was heard" }
+                h2 #all { "All wishes that were heard" }
                 (live("journal", &self.journal()))
             }
         }
@@ -115,7 +114,7 @@ impl LessonsPage<'_> {
     fn in_force(&self) -> Markup {
         let view = self.wishes;
         if view.wishes.is_empty() {
-            let next = html! { "Tell your agent how you want it, as in “please always answer in one sentence”, or write it here." };
+            let next = html! { "Tell your agent, for example “please always answer in one sentence”, or write it here." };
             return empty("No wish is in force.", &next);
         }
         html! {
@@ -141,14 +140,14 @@ impl LessonsPage<'_> {
         let view = self.wishes;
         html! {
             @if view.shared.iter().any(|it| it == wish) {
-                "everyone’s wish"
+                "a wish for all agents"
             } @else {
                 @match self.lesson(wish) {
                     Some(lesson) => { (source(lesson, self.now_ms)) }
                     None => { "written by hand in " code { (view.file.display()) } }
                 }
             }
-            @if view.untold.iter().any(|it| it == wish) { " · now in the weights, so its line is left out" }
+            @if view.untold.iter().any(|it| it == wish) { " · now learned by the model itself, so no longer added to prompts" }
         }
     }
 
@@ -173,12 +172,12 @@ impl LessonsPage<'_> {
                     })
                 }
                 details.confirm id=(id) {
-                    summary { "Change its words" }
+                    summary { "Edit" }
                     form.stack method="post" action="/ui/do/wish" {
                         (hidden(&[("what", "edit"), ("agent", owner.as_str()), ("wish", wish)], self.here))
-                        label for={ (id) "-to" } { "New words" }
+                        label for={ (id) "-to" } { "New text" }
                         input id={ (id) "-to" } name="to" value=(wish) required maxlength="500";
-                        button.main { "Change" }
+                        button.main { "Save" }
                     }
                 }
             }
@@ -189,7 +188,7 @@ impl LessonsPage<'_> {
         html! {
             form.stack #add method="post" action="/ui/do/wish" {
                 (hidden(&[("what", "add"), ("agent", self.agent.as_str())], self.here))
-                label for="add-wish" { "Write a wish down " span.soft { "One line, in your words; in force from the next session on." } }
+                label for="add-wish" { "Add a wish " span.soft { "One line, in your own words. It counts from the next session on." } }
                 div.row {
                     input #add-wish name="wish" required maxlength="500" autocomplete="off";
                     button.main { "Add" }
@@ -200,7 +199,7 @@ impl LessonsPage<'_> {
 
     fn skills(&self) -> Markup {
         if self.skills.is_empty() {
-            let next = html! { "MetaClaw writes one when similar turns go wrong, or you put a SKILL.md into its folder." };
+            let next = html! { "MetaClaw proposes one when similar turns go wrong. You can also put a SKILL.md into the folder of skills." };
             return empty("There are no skills.", &next);
         }
         let (used, unused): (Vec<&SkillView>, Vec<&SkillView>) =
@@ -238,7 +237,7 @@ impl LessonsPage<'_> {
         html! {
             @if !settled.is_empty() {
                 details #settled {
-                    summary { (settled.len()) " that you or a trial decided on" }
+                    summary { (settled.len()) " proposals decided, by you or by a trial" }
                     ul.lessons {
                         @for it in settled.iter().rev() {
                             li.lesson { div {
@@ -258,8 +257,8 @@ impl LessonsPage<'_> {
         let own = self.list.lessons.iter();
         let own: Vec<_> = own.filter(|it| it.source == LessonSource::Host).collect();
         if own.is_empty() {
-            let next = html! { "Some agents keep notes of their own; where one does, they are listed here beside ours." };
-            return empty("Nothing that MetaClaw knows of.", &next);
+            let next = html! { "Some agents keep notes about you. MetaClaw shows here those that it can read." };
+            return empty("No notes were found.", &next);
         }
         html! {
             ul { @for it in own { li { span.soft { (it.kind) } " " (it.lesson)
@@ -277,7 +276,7 @@ impl LessonsPage<'_> {
             .take(JOURNAL)
             .collect();
         if shown.is_empty() {
-            let next = html! { "What you ask for once and for all is heard, and appears here with the turn in which you said it." };
+            let next = html! { "When you ask for something once and for all, it appears here, with a link to where you said it." };
             return empty("Nothing was heard yet.", &next);
         }
         html! { ul.lessons { @for it in shown { (lesson_row(it, self.here, self.now_ms)) } } }
@@ -290,7 +289,7 @@ fn decided(state: ProposalState) -> &'static str {
         ProposalState::Accepted => "accepted",
         ProposalState::Rejected => "rejected",
         ProposalState::Reverted => "undone",
-        ProposalState::AgedOut => "aged out",
+        ProposalState::AgedOut => "not used for long, so dropped",
         ProposalState::Declined => "declined by its trial",
         ProposalState::Forgotten => "forgotten",
     }
@@ -305,7 +304,7 @@ pub(crate) fn lesson_row(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
         li.lesson.gone[is_gone] #{ "n" (lesson.n) } {
             div {
                 p.words { (lesson.wish) }
-                @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
+                @if lesson.heard != lesson.wish { p.soft { "you said: “" (lesson.heard) "”" } }
                 p.facts { (lesson.state) " · " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
             }
             @if lesson.state.can_be_undone() { (undo(lesson, here)) }
@@ -349,7 +348,7 @@ pub(crate) fn waiting(
     html! {
         @if !lessons.is_empty() || !skills.is_empty() {
             section aria-labelledby="waits" {
-                h2 #waits { "Waits for you" }
+                h2 #waits { "Waiting for your decision" }
                 ul.cards {
                     @for it in lessons { (waiting_lesson(it, here, now_ms)) }
                     @for it in skills { (waiting_skill(it, here, now_ms)) }
@@ -379,7 +378,7 @@ fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     html! {
         li.card #{ "n" (lesson.n) } {
             p.words { (lesson.wish) }
-            @if lesson.heard != lesson.wish { p.soft { "heard: “" (lesson.heard) "”" } }
+            @if lesson.heard != lesson.wish { p.soft { "you said: “" (lesson.heard) "”" } }
             ul.why { @for why in why { li { (why) } } }
             p.facts { "a wish of " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
             div.actions {

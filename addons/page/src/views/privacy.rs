@@ -28,24 +28,11 @@ use crate::{
 const DAYS: u32 = 14;
 const LISTED: usize = 30;
 
-struct Reach {
-    hours: &'static str,
-    words: &'static str,
-}
-
-const REACHES: [Reach; 3] = [
-    Reach {
-        hours: "1",
-        words: "the last hour",
-    },
-    Reach {
-        hours: "24",
-        words: "the last day",
-    },
-    Reach {
-        hours: "168",
-        words: "the last week",
-    },
+/// How far back is forgotten: hours, and in words.
+const REACHES: [(&str, &str); 3] = [
+    ("1", "the last hour"),
+    ("24", "the last day"),
+    ("168", "the last week"),
 ];
 
 pub(crate) async fn show(
@@ -75,18 +62,18 @@ pub(crate) async fn show(
 
 fn leaves(status: Option<&ProcessStatus>) -> Markup {
     let Some(status) = status else {
-        return html! { p.notice { "Where texts may go is not known now. " a href="/ui/health" { "Health" } } };
+        return html! { p.notice { "Where texts may go is not known now. See " a href="/ui/health" { "Health" } } };
     };
     let counts = &status.counts;
     html! {
-        p.lead { "By your settings, texts go here and nowhere else:" }
+        p.lead { "By your settings, this is what others are sent:" }
         dl.facts { @for line in status.about.leaves.lines() {
             @let (receiver, what) = line.split_once(": ").unwrap_or((line, ""));
             div { dt { (receiver) } dd { (what) } }
         } }
         @if counts.relayed_only + counts.off_record > 0 {
-            p.soft { "Since the start, " (count(counts.relayed_only, "chat")) " were only relayed and "
-                (number(counts.off_record)) " were off the record: nothing of them is kept here." }
+            p.soft { "Since the start, " (count(counts.relayed_only, "chat")) " were only passed on, and "
+                (number(counts.off_record)) " were off the record. Nothing of them is kept here." }
         }
     }
 }
@@ -113,7 +100,7 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
         section aria-labelledby="sent-title" {
             h2 #sent-title { "Sent in the last " (DAYS) " days" }
             @if report.upstreams.is_empty() && report.learning == 0 {
-                (empty("Nothing was sent to a model.", &html! { "Each chat appears here with the upstream that answered it." }))
+                (empty("Nothing was sent to a model.", &html! { "Each chat appears here with who answered it." }))
             } @else {
                 div.scroll { table.dense {
                     thead { tr { th { "To" } th.number { "Turns" } th { "Failed" } } }
@@ -123,8 +110,8 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
                         td { @for (why, n) in &day.errors { (n) " " (why) " " } }
                     } } }
                 } }
-                p.soft { "Models that judge, write skills or hear wishes were sent " (number(report.learning))
-                    " tokens, answers included. Where they are is said above." }
+                p.soft { "Each name is an upstream of your settings. Learning (judging, hearing wishes, writing skills) used " (number(report.learning))
+                    " tokens more, replies included." }
             }
         }
     }
@@ -135,8 +122,7 @@ fn requests(turns: &[TurnSummary]) -> Markup {
     html! {
         section aria-labelledby="requests-title" {
             h2 #requests-title { "Last chats" }
-            p.soft { "Requests of learning (to judge, to hear wishes, to write skills) are not listed one by one. "
-                "Their receiver and their tokens are above." }
+            p.soft { "The requests of learning are not listed one by one." }
             @if turns.is_empty() { p.soft { "None was kept." } } @else {
                 div.scroll { table.dense {
                     thead { tr { th { "When" } th { "To" } th { "Model" } th { "What was asked" } th.number { "Tokens in" } } }
@@ -144,7 +130,7 @@ fn requests(turns: &[TurnSummary]) -> Markup {
                         td { (ago(turn.ended_ms, now_ms)) }
                         td { (turn.upstream) }
                         td { (turn.adapter.as_deref().unwrap_or(&turn.model)) }
-                        td { a href={ "/ui/turns/" (turn.id) } { (turn.asked.as_deref().unwrap_or("the client’s own request")) } }
+                        td { a href={ "/ui/turns/" (turn.id) } { (turn.asked.as_deref().unwrap_or("sent by the agent itself")) } }
                         td.number { @if let Some(usage) = &turn.usage { (number(usage.prompt_tokens)) } @else { "?" } }
                     } } }
                 } }
@@ -197,12 +183,12 @@ fn forget(here: &str) -> Markup {
             h2 #forget-title { "Forget" }
             p { "What was said is deleted from the disk, with the lessons that were learned from it. A single conversation is forgotten on "
                 a href="/ui/sessions" { "its own page" } "." }
-            @for reach in &REACHES {
+            @for (hours, words) in REACHES {
                 (confirmed(
-                    &format!("forget-{}", reach.hours), &format!("Forget {} …", reach.words),
+                    &format!("forget-{hours}"), &format!("Forget {words} …"),
                     "Every conversation in which something was said in that time is deleted whole. This cannot be undone. Weights that were trained on it stay.",
                     &ActionForm {
-                        action: "forget", fields: &[("hours", reach.hours)], label: "Forget for good", about: reach.words,
+                        action: "forget", fields: &[("hours", hours)], label: "Forget for good", about: words,
                         back: here, kind: ButtonKind::Final,
                     },
                 ))

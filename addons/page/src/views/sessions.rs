@@ -98,9 +98,9 @@ impl Search {
         let option = |value: &str, is_chosen: bool, label: &str| html! { option value=(value) selected[is_chosen] { (label) } };
         html! {
             form.search role="search" action="/ui/sessions" {
-                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words asked or answered";
+                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words that you or the agent said";
                 select name="agent" aria-label="Agent" {
-                    (option("", false, "Every agent"))
+                    (option("", false, "All agents"))
                     @for agent in agents { (option(agent.as_str(), self.agent.as_ref() == Some(agent), agent.as_str())) }
                 }
                 select name="verdict" aria-label="Verdict" {
@@ -126,19 +126,19 @@ impl Search {
             table.rows {
                 thead { tr {
                     th { "When" } th { "Agent" } th { "First words" } th.number { "Turns" } th { "Verdicts" }
-                    th { "Model" } th.number { "Tokens" } th.number title="Time of the last reply" { "Reply" }
+                    th { "Model" } th.number { "Tokens" } th.number title="How long the last reply took" { "Took" }
                 } }
                 tbody { @for talk in &page.conversations { (row(talk, now_ms)) } }
             }
-            @if let Some(address) = older { p { a.older href=(address) { "Older ones" } } }
+            @if let Some(address) = older { p { a.older href=(address) { "Older conversations" } } }
         }
     }
 
     fn nothing(&self, page: &ConversationPage, older: Option<&str>) -> Markup {
         match older {
             Some(address) => {
-                let what = format!("None among the {} turns that were looked at.", page.n_read);
-                empty(&what, &html! { a href=(address) { "Search older ones" } })
+                let what = format!("Nothing found in {} searched turns.", page.n_read);
+                empty(&what, &html! { a href=(address) { "Search older turns" } })
             }
             None if *self == Self::default() => {
                 let next = html! { "Say something to your agent; the conversation appears here within a second or two. If it does not, "
@@ -146,7 +146,7 @@ impl Search {
                 empty("No conversation was kept yet.", &next)
             }
             None => empty(
-                "No conversation has this.",
+                "No conversation matches.",
                 &html! { a href="/ui/sessions" { "Show all" } },
             ),
         }
@@ -164,10 +164,7 @@ fn older(here: &str, last: TurnId) -> String {
 fn row(talk: &ConversationSummary, now_ms: u64) -> Markup {
     let last = &talk.last;
     let address = address(&last.agent, &last.session);
-    let asked = talk
-        .asked
-        .as_deref()
-        .unwrap_or("(nothing that the owner typed)");
+    let asked = talk.asked.as_deref().unwrap_or("(nothing that you typed)");
     html! {
         tr {
             td.when { (ago(last.ended_ms, now_ms)) }
@@ -180,8 +177,8 @@ fn row(talk: &ConversationSummary, now_ms: u64) -> Markup {
             }
             td.number { (talk.n_turns) span.unit { @if talk.n_turns == 1 { " turn" } @else { " turns" } } }
             td.verdicts {
-                @if talk.n_good > 0 { span.mark.good title={ (talk.n_good) " good" } { "+" (talk.n_good) } " " }
-                @if talk.n_bad > 0 { span.mark.bad title={ (talk.n_bad) " bad" } { "−" (talk.n_bad) } }
+                @if talk.n_good > 0 { span.mark.good { (talk.n_good) " good" } " " }
+                @if talk.n_bad > 0 { span.mark.bad { (talk.n_bad) " bad" } }
             }
             td.model { (last.model) }
             td.number title={ (number(talk.prompt_tokens)) " in, " (number(talk.completion_tokens)) " out" } {
@@ -270,7 +267,7 @@ fn facts(turn: &Turn, now_ms: u64) -> Markup {
         }
         p.facts {
             span { a data-row href={ "/ui/turns/" (turn.id) } { "Why this reply?" } " " (ago(meta.ended_ms, now_ms)) }
-            @if meta.kind == TurnKind::Side { span { "the client’s own request" } }
+            @if meta.kind == TurnKind::Side { span { "sent by the agent itself" } }
             span { (served.adapter.as_ref().unwrap_or(&served.model)) }
             @if let Some(usage) = &meta.usage { span { (number(usage.prompt_tokens)) " tokens in, " (number(usage.completion_tokens)) " out" } }
             span { (times(meta)) }

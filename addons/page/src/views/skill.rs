@@ -42,7 +42,7 @@ pub(crate) async fn show(
         p.facts { "A skill of agent " (agent) ", version " code { (skill.version) } }
         (live("effect", &effect(&skill.counts)))
         (origin(written, &agent))
-        h2 { "Its text" }
+        h2 { "Text" }
         pre.added { (skill.content) }
     };
     Ok(frame.page(&skill.name, Section::Lessons, &body))
@@ -51,7 +51,7 @@ pub(crate) async fn show(
 /// Where it comes from. The view of a skill that was taken back does not exist any more, so the form leads elsewhere.
 fn origin(written: Option<&Proposal>, agent: &AgentId) -> Markup {
     let Some(proposal) = written else {
-        return html! { p.soft { "A person wrote this skill. To change it, edit its SKILL.md in the skill folder." } };
+        return html! { p.soft { "This skill came with MetaClaw, or a person wrote it. To change it, edit its SKILL.md in the folder of skills." } };
     };
     html! {
         (evidence(proposal, now_ms()))

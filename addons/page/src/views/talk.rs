@@ -78,7 +78,7 @@ pub(crate) fn times(meta: &TurnMeta) -> String {
     let since = |at_ms: u64| took(at_ms.saturating_sub(meta.started_ms));
     match meta.first_byte_ms {
         Some(first_ms) => format!(
-            "first byte {}, whole {}",
+            "first words after {}, all after {}",
             since(first_ms),
             since(meta.ended_ms)
         ),

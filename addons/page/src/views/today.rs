@@ -95,8 +95,8 @@ impl TodayView<'_> {
                 li {
                     h2 { "Connect it" }
                     @if let Some(agents) = self.agents { (super::agents::list(agents, self.here)) }
-                    p { "In a terminal, this lists the agents of this machine. With an agent’s name behind it, it connects that one. "
-                        "The agent keeps its model and its login." }
+                    p { "Or in a terminal: this command lists the agents on this machine. Add a name to connect one, as in " code { "metaclaw wire codex" }
+                        ". The agent keeps its model and its login." }
                     (copied("metaclaw wire"))
                     @if let Some(status) = self.status {
                         @let base = base_url(status.proxy);
@@ -135,7 +135,7 @@ impl TodayView<'_> {
 
     fn standing(&self) -> Markup {
         let Some(status) = self.status else {
-            return html! { p.notice { "MetaClaw does not say how it is. " a href="/ui/health" { "Health" } } };
+            return html! { p.notice { "The state of MetaClaw is not known now. See " a href="/ui/health" { "Health" } } };
         };
         html! {
             dl.facts {
@@ -143,7 +143,7 @@ impl TodayView<'_> {
                 @if let Some(percent) = status.spend.learning_share() {
                     @let spent = &status.spend.spent;
                     div { dt { a href="/ui/cost" { "Tokens today" } } dd {
-                        "the chats used " (number(spent.chat)) ", and learning " (number(spent.learning)) ", " (percent) " % of that"
+                        (number(spent.chat)) " for chats, and " (number(spent.learning)) " more for learning (" (percent) " % of the chats)"
                     } }
                 }
                 @if let Some(line) = status.verdicts.line() {
@@ -173,7 +173,7 @@ impl TodayView<'_> {
                 @let last = &talk.last;
                 li.turn {
                     a href=(address(&last.agent, &last.session)) {
-                        span.asked { (talk.asked.as_deref().unwrap_or("(nothing that the owner typed)")) }
+                        span.asked { (talk.asked.as_deref().unwrap_or("(nothing that you typed)")) }
                     }
                     p.facts { (last.agent) " · " (last.model) " · " (ago(last.ended_ms, self.now_ms)) }
                 }

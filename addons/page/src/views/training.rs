@@ -70,7 +70,7 @@ pub(crate) fn long_tasks(tasks: &[LongTask], now_ms: u64) -> Markup {
     html! {
         @for task in tasks {
             @match &task.progress {
-                TaskProgress::Running => { p.notice { (task.label) ": under way since " (distance(now_ms.saturating_sub(task.begun_ms))) "." } }
+                TaskProgress::Running => { p.notice { (task.label) ": running for " (distance(now_ms.saturating_sub(task.begun_ms))) "." } }
                 TaskProgress::Done(told) => { p.notice { (task.label) ": " (told) " " span.soft { (ago(task.begun_ms, now_ms)) } } }
                 TaskProgress::Failed(why) => { p.notice.bad { (task.label) " was not done: " (why) " " span.soft { (ago(task.begun_ms, now_ms)) } } }
             }
@@ -80,18 +80,18 @@ pub(crate) fn long_tasks(tasks: &[LongTask], now_ms: u64) -> Markup {
 
 fn now(learner: Option<&LearnerStatus>, here: &str, now_ms: u64) -> Markup {
     let Some(learner) = learner else {
-        return html! { p.notice { "The learner does not say what it does. " a href="/ui/health" { "Health" } } };
+        return html! { p.notice { "The state of training is not known now. See " a href="/ui/health" { "Health" } } };
     };
     if learner.phase == Phase::Off {
-        let next = html! { "Lessons in words work without. To train a model of your own, set " code { "trainer.model" } " (" code { "metaclaw config trainer.model demo" } ")." };
-        return empty("No weights are trained here.", &next);
+        let next = html! { "Wishes and skills work without training. To train a small model on this machine, run " code { "metaclaw config trainer.model demo" } ", and start MetaClaw again." };
+        return empty("No model is trained here.", &next);
     }
     html! {
         p.lead { (doing(&learner.phase, now_ms)) }
-        p.soft { "Training that costs something may run while you are away. The window is " (learner.window) "." }
+        p.soft { "Training that costs something waits until you are away. The time window for it is " (learner.window) "." }
         @if let Some(why) = &learner.judging.failing { p.notice.bad { "The judge does not answer: " (why) } }
         @for agent in &learner.agents { (agent_now(agent, learner.batch_size, here)) }
-        @if learner.n_more > 0 { p.soft { (learner.n_more) " more agents with fewer turns, and without a step, are not shown." } }
+        @if learner.n_more > 0 { p.soft { (learner.n_more) " more agents are not shown: they have fewer turns, and no step yet." } }
     }
 }
 
@@ -102,28 +102,28 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
         Phase::Off => "No weights are trained.".to_owned(),
         Phase::Collecting => "Collecting judged replies for the next step.".to_owned(),
         Phase::AwaitingRequest => {
-            "A batch is ready. It is trained when you ask (rl.manual_train_trigger is true, or gate.enabled is false)."
+            "A batch is ready, and waits for the button below (rl.manual_train_trigger is true, or gate.enabled is false)."
                 .to_owned()
         }
         Phase::AwaitingWindow => "A batch is ready, and waits until you are away.".to_owned(),
         Phase::Teaching { agent, since_ms } => {
-            format!("The teacher answers a turn of {agent}, since {}.", since(*since_ms))
+            format!("The teacher has been answering a turn of {agent} for {}.", since(*since_ms))
         }
         Phase::Paused { agent } => format!("A step for {agent} pauses while you chat."),
         Phase::Stepping { agent, n, since_ms } => {
-            format!("Step {n} of {agent} is being made, since {}.", since(*since_ms))
+            format!("Step {n} of {agent} has been training for {}.", since(*since_ms))
         }
         Phase::Testing {
             agent,
             adapter,
             since_ms,
-        } => format!("The gate tests {adapter} of {agent}, since {}.", since(*since_ms)),
-        Phase::WaitingForTrainer { why } => format!("Waits for the training server: {why}."),
+        } => format!("Tests of {adapter} of {agent} have been running for {}.", since(*since_ms)),
+        Phase::WaitingForTrainer { why } => format!("Training waits for its server: {why}."),
         Phase::Refused { why, until_ms } => {
             format!("The training server refuses: {why}. It is asked again in {}.", until(*until_ms))
         }
         Phase::Resting { why, until_ms, .. } => {
-            format!("Rests: {why}. The next try is in {}.", until(*until_ms))
+            format!("Training rests: {why}. The next try is in {}.", until(*until_ms))
         }
         Phase::Finished { agent, n_steps } => {
             format!("{agent} has made the {n_steps} steps of rl.max_steps.")
@@ -138,12 +138,12 @@ fn agent_now(agent: &AgentStatus, batch_size: usize, here: &str) -> Markup {
         div.card {
             h3 { (name) }
             dl.facts {
-                div { dt { "Served with" } dd { (agent.adapter.as_deref().unwrap_or("the base model")) } }
+                div { dt { "Answers with" } dd { (agent.adapter.as_deref().unwrap_or("the base model")) } }
                 div { dt { "Ready for a step" } dd {
                     (count(n(agent.n_redo), "taught reply")) ", " (count(n(agent.n_binary_rl), "judged reply"))
                     " " span.soft { "(a batch takes " (batch_size) ")" }
                 } }
-                @if agent.n_unanswered > 0 { div { dt { "Wait for the teacher" } dd { (agent.n_unanswered) } } }
+                @if agent.n_unanswered > 0 { div { dt { "Waiting for the teacher" } dd { (agent.n_unanswered) } } }
                 @for (why, n) in &agent.not_taught { div { dt { "Not taught" } dd { (n) ": " (why) } } }
                 @if let Some(it) = &agent.began_anew { div { dt { "Began anew" } dd { (it.why) } } }
             }
@@ -169,12 +169,12 @@ fn agent_now(agent: &AgentStatus, batch_size: usize, here: &str) -> Markup {
 
 fn table(rows: &[TrainingRow<'_>], here: &str, now_ms: u64) -> Markup {
     if rows.is_empty() {
-        let next = html! { "A step is made once a batch of judged replies is there and you are away, or when you ask for one." };
+        let next = html! { "A step is made when enough replies were judged and you are away, or when you press “Train a step now”." };
         return empty("No step was made yet: the base model answers.", &next);
     }
     html! {
         table.steps {
-            thead { tr { th { "When" } th { "What it learned" } th.number { "Turns" } th { "Gate" } th { "Serves" } } }
+            thead { tr { th { "When" } th { "What it learned" } th.number { "Turns" } th { "Tests" } th { "Use" } } }
             tbody { @for row in rows.iter().take(SHOWN) { (row.shown(here, now_ms)) } }
         }
         @if rows.len() > SHOWN { p.soft { "Older ones are left out here." } }
@@ -269,7 +269,7 @@ impl<'a> TrainingRow<'a> {
                 ([], Some(_)) => { "From verdicts alone, without words" }
                 ([], None) => {
                     @if let Some(data) = made.and_then(|it| it.data.as_ref()) { "The data set " (data.file) }
-                    @else if let Some(name) = made.and_then(|it| it.replay.as_ref()?.name.as_ref()) { "The replay " (name) }
+                    @else if let Some(replay) = made.and_then(|it| it.replay.as_ref()) { "The replay " (replay.name) }
                     @else { "Not known" }
                 }
             }
@@ -328,7 +328,7 @@ impl<'a> TrainingRow<'a> {
                             (back.to.as_deref().unwrap_or("the base model")) " serves." }
                     }
                     @if let Some(pair) = gate.as_ref().and_then(|it| it.pair.as_ref()) {
-                        p.soft { "One of the gate’s questions: “" (pair.question) "”" }
+                        p.soft { "One of the test questions: “" (pair.question) "”" }
                         div.columns {
                             figure.quote { blockquote { (pair.before) } figcaption { "Base model" } }
                             figure.quote { blockquote { (pair.after) } figcaption { "With this adapter" } }
@@ -339,7 +339,7 @@ impl<'a> TrainingRow<'a> {
                     @if !self.name.is_empty() { div { dt { "Adapter" } dd { code { (self.name) } } } }
                     @if let Some(adapter) = self.adapter { div { dt { "Trained from" } dd { (lineage(adapter)) } } }
                     @if let Some(made) = self.made() { (figures(&made)) }
-                    @else if self.adapter.is_some() { div { dt { "Figures" } dd { "Its checkpoint is gone, and they with it." } } }
+                    @else if self.adapter.is_some() { div { dt { "Figures" } dd { "Not known: its checkpoint was deleted." } } }
                     @if let Some(it) = self.step {
                         div { dt { "Its turns" } dd { @for (at, turn) in it.step.begun.turns.iter().enumerate() {
                             @if at > 0 { ", " } a href={ "/ui/turns/" (turn) } { (turn) }
@@ -367,7 +367,7 @@ fn figures(says: &ManifestView) -> Markup {
     let (numbers, batch, shape) = (&says.numbers, &says.batch, &says.shape);
     html! {
         div { dt { "Base model" } dd { (shape.base.as_deref().unwrap_or("?")) ", rank " (shape.rank) } }
-        div { dt { "Loss" } dd { (format!("{:.4}", numbers.loss)) @if numbers.skipped { "; out of line, so that no step was taken" } } }
+        div { dt { "Loss" } dd { (format!("{:.4}", numbers.loss)) @if numbers.skipped { "; too far off, so no step was taken" } } }
         div { dt { "Gradient norm" } dd { (format!("{:.4}", numbers.grad_norm)) } }
         div { dt { "Learning rate" } dd { (format!("{:.2e}", numbers.learning_rate)) } }
         div { dt { "Samples" } dd { @for (method, n) in &batch.samples { (n) " " (method) " " } } }
@@ -378,7 +378,7 @@ fn figures(says: &ManifestView) -> Markup {
 fn gate_results(report: &GateReport) -> Markup {
     let n_tests = u64::try_from(report.tests.len()).unwrap_or(u64::MAX);
     html! {
-        p.soft { "Gate: " (count(n_tests, "test")) ", " (report.failed().count()) " failed" }
+        p.soft { (count(n_tests, "test")) ", " (report.failed().count()) " failed" }
         div.scroll { table.dense {
             thead { tr { th { "Test" } th { "Result" } th { "In words" } } }
             tbody { @for test in &report.tests { tr {
@@ -406,7 +406,7 @@ mod tests {
         let back = json!({"at_ms": NOW_MS - 60_000, "to": null, "why": "4 of 5 replies were bad, before 1 of 9"});
         let gate = json!({"tests": [
             {"name": "fluency", "value": 1.2, "limit": 1.6, "passed": true, "why": "fluency 1.20, at most 1.60"},
-            {"name": "tools", "value": 9.0, "limit": 12.0, "passed": false, "why": "tools 9.00 of 16 prompts answered as agents need it, at least 12.00"}],
+            {"name": "tools", "value": 9.0, "limit": 12.0, "passed": false, "why": "tools 9.00 of 16 prompts with tools answered well, at least 12.00"}],
             "seconds": 3.0, "pair": {"question": "How do I boil an egg?", "before": "Boiling an egg is easy. First, take a pot …", "after": "Six minutes in boiling water."}});
         serde_json::from_value(json!({"agent": "main", "lineage": "0badcafe", "n": n, "attempt": 0, "turns": ["1-0", "1-2"],
             "max_uses": 1, "parent": null, "hash": "77ab", "taken_ms": n * 3_600_000, "outcome": outcome,

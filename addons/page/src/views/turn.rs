@@ -104,7 +104,7 @@ fn judged(turn: &Turn, followed: Option<&Turn>) -> Markup {
                 None => {
                     p { (mark(None)) " " (outcome(turn.meta.end, &turn.state)) "." }
                     p.soft { "A reply is judged by what follows it, or when its conversation has ended. "
-                        "If neither weights nor skills would use a verdict, none is given." }
+                        "No verdict is given where nothing would use it." }
                 }
             }
             @if let Some(followed) = followed { (evidence(followed)) }
@@ -139,7 +139,7 @@ fn reasons(verdict: &Verdict, at: usize) -> Markup {
                     @if let Some(hint) = &vote.hint { " " (hint) } } } }
             }
         }
-        @if verdict.weight < 1.0 { p.soft { "It counts " (format!("{:.2}", verdict.weight)) " of a whole verdict." } }
+        @if verdict.weight < 1.0 { p.soft { "It counts as " (format!("{:.2}", verdict.weight)) " of a verdict." } }
     }
 }
 
@@ -147,10 +147,10 @@ fn judge(by: JudgedBy) -> &'static str {
     match by {
         JudgedBy::Rules => "your rules",
         JudgedBy::Llm => "the judge model",
-        JudgedBy::Base => "the policy model without its adapter",
+        JudgedBy::Base => "your own model, without its adapter",
         JudgedBy::Http => "your reward function",
         JudgedBy::Owner => "you",
-        JudgedBy::Import => "the system from which it was imported",
+        JudgedBy::Import => "the system it was imported from",
         JudgedBy::Rollout => "the outcome of its rollout",
     }
 }
@@ -159,7 +159,7 @@ fn evidence(next: &Turn) -> Markup {
     let messages = &next.request.messages;
     html! {
         h3 { "What followed" }
-        p.soft { "Judges decide from this. " a href={ "/ui/turns/" (next.id) } { "The next turn" } }
+        p.soft { "Verdicts are based on this. " a href={ "/ui/turns/" (next.id) } { "The next turn" } }
         div.talk { @for at in next.new_from..messages.len() { (message(messages, at)) } }
     }
 }
@@ -176,7 +176,7 @@ fn message(messages: &[Message], at: usize) -> Markup {
         _ => message.text(),
     };
     let who = match message.role() {
-        _ if is_client => "The client",
+        _ if is_client => "Added by the agent",
         Role::System => "System",
         Role::User => "You",
         Role::Assistant => "Reply",
@@ -213,9 +213,9 @@ fn rating(turn: &Turn, here: &str) -> Markup {
                         label.choice { input type="radio" name="score" value=(value) required checked[now == Some(score)]; " " (label) }
                     }
                 }
-                label for="rate-text" { "What would have been better? " span.soft { "Optional; a wish in it is heard as if you had said it." } }
+                label for="rate-text" { "What would have been better? " span.soft { "Optional. A wish written here counts as if you had said it." } }
                 textarea #rate-text name="text" rows="2" maxlength="2000" { }
-                button.main { "Give this verdict" }
+                button.main { "Save verdict" }
             }
         }
     }
@@ -238,7 +238,7 @@ fn prompt(turn: &Turn) -> Markup {
                     }
                 }
                 @for text in added { pre.added { (text) } }
-                p { a href={ "/ui/lessons?agent=" (encoded(turn.agent.as_str())) } { "Take a lesson back" } }
+                p { a href={ "/ui/lessons?agent=" (encoded(turn.agent.as_str())) } { "Undo a lesson" } }
             }
         }
     }
@@ -252,9 +252,9 @@ fn served(turn: &Turn) -> Markup {
             dl.facts {
                 div { dt { "Model" } dd {
                     @match (&served.adapter, served.upstream == POLICY_UPSTREAM) {
-                        (Some(adapter), _) => { "the policy model with the adapter " a href={ "/ui/training#" (adapter) } { (adapter) } }
-                        (None, true) => { "the policy model, without an adapter" }
-                        (None, false) => { (served.model) " by " (served.upstream) }
+                        (Some(adapter), _) => { "your own model, with the adapter " a href={ "/ui/training#" (adapter) } { (adapter) } }
+                        (None, true) => { "your own model, without an adapter" }
+                        (None, false) => { (served.model) ", upstream " (served.upstream) }
                     }
                 } }
                 @if let Some(usage) = &meta.usage {
@@ -272,7 +272,7 @@ fn served(turn: &Turn) -> Markup {
 fn fate(turn: &Turn, trains: bool) -> Markup {
     html! {
         section aria-labelledby="fate-title" {
-            h2 #fate-title { "What became of it" }
+            h2 #fate-title { "Use for training" }
             p { (outcome(turn.meta.end, &turn.state))
                 @if turn.state == TurnState::Judged && !trains { "; not used for training in this mode" } "." }
             @if !turn.uses.is_empty() {
@@ -289,7 +289,7 @@ fn request(turn: &Turn, is_whole: bool) -> Markup {
         section #whole aria-label="What the agent sent" {
             @if is_whole {
                 h2 { "What the agent sent" }
-                p.soft { "Lessons that were put in on the way are named above." }
+                p.soft { "What MetaClaw added on the way is shown above." }
                 div.talk { @for at in 0..messages.len() { (message(messages, at)) } }
             } @else {
                 p { a href={ "/ui/turns/" (turn.id) "?whole=true#whole" } { "Everything that the agent sent, " (count(n, "message")) } }

@@ -14,8 +14,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{
-    EpisodeProgram, JudgeSource, KEYS, RewardSource, RolloutFile, RolloutFileError,
-    VerifiersProgram, folder,
+    EpisodeProgram, JudgeSource, RewardSource, RolloutFile, RolloutFileError, VerifiersProgram,
+    folder, keys,
 };
 use crate::{address::HttpAddress, sandbox::SandboxChoice, tracks::Track};
 
@@ -63,7 +63,7 @@ impl FileEntries {
             path: path.to_owned(),
             entries,
         };
-        let known = |key: &String| KEYS.iter().any(|(name, _)| name == key);
+        let known = |key: &String| keys().any(|(name, _)| name == key);
         match of_file.entries.iter().find(|(key, _)| !known(key)) {
             None => Ok(of_file),
             Some((key, entry)) => Err(RolloutFileError::Unknown {
@@ -281,19 +281,19 @@ impl FileEntries {
 }
 
 fn allowed(key: &str) -> &'static str {
-    let known = KEYS.iter().find(|(name, _)| *name == key);
+    let known = keys().find(|(name, _)| *name == key);
     known.map_or("", |(_, allowed)| allowed)
 }
 
 fn nearest(given: &str) -> String {
     let distance = |name: &str| strsim::damerau_levenshtein(name, given);
-    let best = KEYS.iter().map(|(name, _)| (distance(name), name)).min();
+    let best = keys().map(|(name, _)| (distance(name), name)).min();
     match best {
         Some((distance, name)) if distance <= given.len().div_ceil(LETTERS_PER_ERROR) => {
             format!(": did you mean {name}?")
         }
         _ => {
-            let names: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = keys().map(|(name, _)| name).collect();
             format!(": the keys are {}", names.join(", "))
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metaclaw_chat::{ToolCall, excerpt};
+use metaclaw_chat::ToolCall;
 use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,7 +17,10 @@ use super::{
     reward::EpisodeScore,
     task::{self, EpisodeStart},
 };
-use crate::http::{fetch, in_words};
+use crate::{
+    http::{fetch, in_words},
+    proxy::error_message,
+};
 
 const SERVER: &str = "http://127.0.0.1:8931";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,12 +70,8 @@ impl GuiEpisode {
         let value: Option<Value> = serde_json::from_slice(&bytes).ok();
         match value {
             Some(value) if status.is_success() => Ok(value),
-            value => {
-                let text = String::from_utf8_lossy(&bytes);
-                let message = value
-                    .as_ref()
-                    .and_then(|it| it["error"]["message"].as_str());
-                let words = message.map_or_else(|| excerpt(&text), Into::into);
+            _ => {
+                let words = error_message(&bytes);
                 Err(self.wrong(verb, format!("status {status}: {words}")))
             }
         }

@@ -2,25 +2,25 @@
 
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{error::AgentError, settings::AgentSettings};
 use crate::sandbox::ExecOutcome;
 
 /// What an episode earned.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeScore {
     /// From -1 to 1. The tracks give 0 to 1.
     pub score: f64,
-    /// A reward for each turn, in order; empty if the track gives none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// A reward for each turn, in order; empty if none was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<f64>,
 }
 
 // === impl EpisodeScore ===
 
 impl EpisodeScore {
-    pub(super) fn of_outcome(score: f64) -> Self {
+    pub(crate) fn of_outcome(score: f64) -> Self {
         Self {
             score,
             steps: Vec::new(),

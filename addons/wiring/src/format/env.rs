@@ -1,5 +1,7 @@
 //! `.env`: lines of `NAME=value`, with or without `export`, values in quotes or without.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::document::{PlaceError, named};
@@ -9,6 +11,14 @@ struct Assignment<'t> {
     head: &'t str,
     name: &'t str,
     value: String,
+}
+
+/// Returns the variables of a file. The last one of a name counts.
+pub(crate) fn pairs(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(parse);
+    lines
+        .map(|line| (line.name.to_owned(), line.value))
+        .collect()
 }
 
 pub(super) fn values(text: &str) -> Result<Value, PlaceError> {

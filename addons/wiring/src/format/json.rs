@@ -20,7 +20,7 @@ pub(super) fn set(text: &str, path: &[String], value: &Value) -> Result<String, 
     }
     let root = document::parse(text)?;
     fill_null(&root, above);
-    let object = object_at(&root, &strs(above), &mut Vec::new())?;
+    let object = object_at(&root, &strs(above))?;
     once(&object, name, &named(path))?;
     match object.get(name) {
         Some(property) => property.set_value(input(value)),

@@ -55,25 +55,18 @@ pub(super) fn remove(text: &str, path: &[String]) -> Result<String, PlaceError> 
     let at = entries.iter().position(|it| it.name == *name);
     let at = at.filter(|_| depth == above.len()).ok_or_else(beyond)?;
     let entry = &entries[at];
-    if let ([_], Style::Block) = (entries.as_slice(), style) {
-        if above.is_empty() {
-            let (start, end) = lines_of(text, entry.key.start, entry.value.end);
-            return Ok(spliced(text, start, end, ""));
-        }
+    if let ([_], Style::Block, false) = (entries.as_slice(), style, above.is_empty()) {
         return Ok(replaced(text, node, &json!({})));
     }
-    Ok(match style {
-        Style::Block => {
-            let (start, end) = lines_of(text, entry.key.start, entry.value.end);
-            spliced(text, start, end, "")
-        }
+    let (start, end) = match style {
+        Style::Block => lines_of(text, entry.key.start, entry.value.end),
         Style::Flow => {
             let next = entries.get(at + 1).map(|it| it.key.start);
             let before = at.checked_sub(1).map(|it| entries[it].value.end);
-            let (start, end) = of_flow(entry.key.start..entry.value.end, before, next);
-            spliced(text, start, end, "")
+            of_flow(entry.key.start..entry.value.end, before, next)
         }
-    })
+    };
+    Ok(spliced(text, start, end, ""))
 }
 
 pub(super) fn insert(text: &str, path: &[String], item: &Value) -> Result<String, PlaceError> {

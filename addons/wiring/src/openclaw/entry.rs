@@ -1,13 +1,16 @@
 //! The addition to `openclaw.json`: either our own provider, or one more model of the former provider if its login is
 //! in a store that only OpenClaw can read.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::known;
+use super::{detect, known};
 use crate::{
+    format::Format,
     found::{Credential, Found},
+    keys::{KeyToSet, Models, ValueToSet},
     outcome::WiringError,
+    settings::{FileSettings, Settings},
+    surroundings::Surroundings,
     target::Target,
 };
 
@@ -25,94 +28,79 @@ const NOT_OURS: [&str; 6] = [
     "models",
 ];
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) place: Place,
-    pub(crate) value: Value,
-    /// The model behind the proxy, and its provider.
-    model: String,
-    provider: String,
+/// Adds the keys of `openclaw.json` that make OpenClaw use `target`, by what it asks today.
+///
+/// # Errors
+///
+/// Returns [`WiringError`] if every turn would fail with them, or if it does not say what it asks.
+pub(crate) fn add(
+    surroundings: &Surroundings,
+    target: &Target,
+    settings: &mut Settings,
+) -> Result<(), WiringError> {
+    let found = detect(surroundings)?.ok_or(WiringError::NoOpenClaw)?;
+    if target.key.is_some() && !target.has_provider_key {
+        return Err(WiringError::KeyedLogin);
+    }
+    let (provider, value) = if is_provider(&found, target) {
+        let place = ["models", "providers", METACLAW].map(str::to_owned);
+        (
+            Vec::from(place),
+            ValueToSet::Own(provider_entry(&found, target)),
+        )
+    } else if target.model.is_some() {
+        let place = ["models", "providers", &found.provider, "models"].map(str::to_owned);
+        (
+            Vec::from(place),
+            ValueToSet::First(model_beside(&found, target)),
+        )
+    } else {
+        return Err(WiringError::NoModel);
+    };
+    let model = ["agents", "defaults", "model"].map(str::to_owned);
+    let models = ValueToSet::Model(models(&found, target));
+    settings.asks = Some(found.asks());
+    settings.files = vec![FileSettings {
+        path: found.file,
+        format: Format::Json,
+        keys_to_set: vec![
+            KeyToSet {
+                path: provider,
+                value,
+            },
+            KeyToSet {
+                path: model.into(),
+                value: models,
+            },
+        ],
+    }];
+    settings.own_key = found.entry["apiKey"].as_str().map(str::to_owned);
+    settings.notes.extend(found.notes);
+    Ok(())
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Place {
-    /// `models.providers.metaclaw`.
-    Provider,
-    /// One more entry of `models.providers.<provider>.models`. It sends that provider's credential.
-    Model { provider: String },
-}
-
-// === impl Entry ===
-
-impl Entry {
-    pub(crate) fn new(found: &Found, target: &Target) -> Self {
-        // A provider of OpenClaw's own catalog stays the provider, because OpenClaw knows its API. A provider whose
-        // login OpenClaw stores stays too, if that login is needed at the upstream.
-        let shows_login = !target.has_provider_key && found.credential == Credential::Login;
-        let is_ours = target.key.is_some() || (!found.model_entry.is_null() && !shows_login);
-        let (place, value) = if is_ours {
-            (Place::Provider, provider_entry(found, target))
+/// Returns the names by which OpenClaw asks its model: through the proxy, and without it.
+pub fn models(found: &Found, target: &Target) -> Models {
+    let Found {
+        provider, model, ..
+    } = found;
+    Models {
+        ours: if is_provider(found, target) {
+            format!("{METACLAW}/{model}")
         } else {
-            let provider = found.provider.clone();
-            (Place::Model { provider }, model_beside(found, target))
-        };
-        Self {
-            place,
-            value,
-            model: found.model.clone(),
-            provider: found.provider.clone(),
-        }
+            format!("{provider}/{METACLAW}-{model}")
+        },
+        former: format!("{provider}/{model}"),
     }
+}
 
-    pub(crate) fn provider(&self) -> &str {
-        match &self.place {
-            Place::Provider => METACLAW,
-            Place::Model { provider } => provider,
-        }
-    }
-
-    /// Returns the model's name through the proxy: `metaclaw/gpt-5.2`.
-    pub(crate) fn reference(&self) -> String {
-        match &self.place {
-            Place::Provider => format!("{METACLAW}/{}", self.model),
-            Place::Model { provider } => format!("{provider}/{METACLAW}-{}", self.model),
-        }
-    }
-
-    /// Refuses an entry with which every turn would fail.
-    pub(crate) fn check(&self, target: &Target) -> Result<(), WiringError> {
-        if target.key.is_some() && !target.has_provider_key {
-            return Err(WiringError::KeyedLogin);
-        }
-        let is_renamed = matches!(self.place, Place::Model { .. });
-        if is_renamed && target.model.is_none() {
-            return Err(WiringError::NoModel);
-        }
-        Ok(())
-    }
-
-    /// Returns the model's name without the proxy: `openai/gpt-5.2`.
-    pub(crate) fn former(&self) -> String {
-        format!("{}/{}", self.provider, self.model)
-    }
-
-    pub(crate) fn base_url(&self) -> &str {
-        self.value["baseUrl"].as_str().unwrap_or_default()
-    }
-
-    pub(crate) fn is_in(&self, config: &Value) -> bool {
-        let provider = &config["models"]["providers"][self.provider()];
-        let found = match &self.place {
-            Place::Provider => provider.clone(),
-            Place::Model { .. } => {
-                let models = provider["models"].as_array().into_iter().flatten();
-                let mut ours = models.filter(|it| it["id"] == self.value["id"]);
-                ours.next().cloned().unwrap_or_default()
-            }
-        };
-        found["baseUrl"].as_str() == Some(self.base_url())
-    }
+/// Whether the proxy is a provider of its own. Else it is one more model of the present provider, which then sends that
+/// provider's credential.
+fn is_provider(found: &Found, target: &Target) -> bool {
+    // A provider of OpenClaw's own catalog stays the provider, because OpenClaw knows its API. A provider whose
+    // login OpenClaw stores stays too, if that login is needed at the upstream.
+    let shows_login = !target.has_provider_key && found.credential == Credential::Login;
+    target.key.is_some() || (!found.model_entry.is_null() && !shows_login)
 }
 
 fn provider_entry(found: &Found, target: &Target) -> Value {
@@ -163,10 +151,6 @@ fn describe(model: &mut Value, found: &Found, target: &Target) {
     if let Some(context_window) = target.context_window {
         model["contextWindow"] = json!(context_window);
     }
-    with_sessions(model);
-}
-
-fn with_sessions(model: &mut Value) {
     if !model["compat"].is_object() {
         model["compat"] = json!({});
     }

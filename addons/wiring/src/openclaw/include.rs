@@ -31,15 +31,12 @@ struct Reader {
 
 impl Reader {
     fn file(&self, path: &Path, depth: usize) -> Result<Value, DetectError> {
-        let unreadable = |message: String| DetectError::Unreadable {
-            path: path.to_owned(),
-            message,
-        };
         if depth > MAX_DEPTH {
-            return Err(unreadable(format!("included more than {MAX_DEPTH} deep")));
+            let why = format!("included more than {MAX_DEPTH} deep");
+            return Err(DetectError::new(path, why));
         }
-        let text = read_bounded(path).map_err(|error| unreadable(error.to_string()))?;
-        let value = document::value(&text).map_err(|error| unreadable(error.to_string()))?;
+        let text = read_bounded(path).map_err(|error| DetectError::new(path, error))?;
+        let value = document::value(&text).map_err(|error| DetectError::new(path, error))?;
         self.resolved(value, path, depth)
     }
 
@@ -65,21 +62,16 @@ impl Reader {
     }
 
     fn check(&self, path: &Path) -> Result<(), DetectError> {
-        let unreadable = |message: String| DetectError::Unreadable {
-            path: path.to_owned(),
-            message,
-        };
-        let real = path
-            .canonicalize()
-            .map_err(|error| unreadable(error.to_string()))?;
-        let roots = self
+        let real = path.canonicalize();
+        let real = real.map_err(|error| DetectError::new(path, error))?;
+        let mut roots = self
             .roots
             .iter()
             .filter_map(|root| root.canonicalize().ok());
-        if roots.into_iter().any(|root| real.starts_with(root)) {
+        if roots.any(|root| real.starts_with(root)) {
             Ok(())
         } else {
-            Err(unreadable("it lies outside OpenClaw's folder".to_owned()))
+            Err(DetectError::new(path, "it lies outside OpenClaw's folder"))
         }
     }
 }

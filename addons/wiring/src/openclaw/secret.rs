@@ -7,7 +7,7 @@ use metaclaw_chat::{is_variable, substituted};
 use serde_json::Value;
 
 use super::known;
-use crate::{files::read_bounded, found::Credential, surroundings::Surroundings};
+use crate::{files::read_bounded, format::pairs, found::Credential, surroundings::Surroundings};
 
 pub(super) struct Secrets<'a> {
     config: &'a Value,
@@ -24,7 +24,7 @@ impl<'a> Secrets<'a> {
         Self {
             config,
             surroundings,
-            env_file: text.lines().filter_map(assignment).collect(),
+            env_file: pairs(&text),
         }
     }
 
@@ -95,20 +95,4 @@ impl<'a> Secrets<'a> {
         let mut profiles = profiles.into_iter().flatten();
         profiles.any(|(_, profile)| profile["provider"].as_str() == Some(provider))
     }
-}
-
-fn assignment(line: &str) -> Option<(String, String)> {
-    let line = line.trim();
-    let (name, value) = line
-        .strip_prefix("export ")
-        .unwrap_or(line)
-        .split_once('=')?;
-    let value = value.trim();
-    let quoted = ['"', '\''].into_iter().find_map(|quote| {
-        let inner = value.strip_prefix(quote)?;
-        inner.split_once(quote).map(|(inner, _)| inner)
-    });
-    let plain = || value.split(" #").next().unwrap_or(value).trim();
-    let value = quoted.unwrap_or_else(plain);
-    is_variable(name.trim()).then(|| (name.trim().to_owned(), value.to_owned()))
 }

@@ -9,13 +9,12 @@ use crate::{
     format::Format,
     found::Found,
     openclaw::detect,
-    outcome::{Outcome, WiringError},
+    outcome::WiringError,
     profile,
     profile::AgentProfile,
     surroundings::Surroundings,
     target::Target,
     wires::{WayBack, WireStanding, Wires},
-    wiring::Wiring,
 };
 
 pub(crate) const OPENCLAW: &str = ".openclaw/openclaw.json";
@@ -24,7 +23,6 @@ pub(crate) struct House {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) surroundings: Surroundings,
     pub(crate) wires: Wires,
-    pub(crate) wiring: Wiring,
 }
 
 impl House {
@@ -38,8 +36,7 @@ impl House {
         Self {
             folder,
             surroundings,
-            wires: Wires::new(ours.clone()),
-            wiring: Wiring::new(ours),
+            wires: Wires::new(ours),
         }
     }
 
@@ -62,8 +59,7 @@ impl House {
     }
 
     pub(crate) fn wire_openclaw(&self, target: &Target) {
-        let outcome = self.wiring.wire(&self.found(), target);
-        assert_eq!(outcome.unwrap(), Outcome::Wired);
+        self.try_wire(profile::OPENCLAW, target).unwrap();
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {

@@ -26,7 +26,10 @@ const fn case(
 }
 
 fn asked(house: &House, agent: &str) -> Option<String> {
-    let asked = profile(agent).unwrap().asked_today(&house.surroundings)?;
+    let asked = profile(agent)
+        .unwrap()
+        .asked_today(&house.surroundings)
+        .unwrap()?;
     let key = asked.key.as_ref().map_or("-", Secret::expose);
     let model = asked.model.as_deref().unwrap_or("-");
     Some(format!(

@@ -6,8 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use anyhow::Context as _;
 use metaclaw_control::agents::{AgentChange, AgentConnector, FoundAgent};
 use metaclaw_gateway::Upstreams;
+use metaclaw_wiring::profile;
 
 use super::gateway;
 use crate::{
@@ -68,9 +70,12 @@ impl AgentConnector for Connector {
         let mut goal = self.goal()?;
         let told = match change {
             AgentChange::Connect(id) => {
-                connect::keep_known(&mut goal, id)?;
+                let agent = profile(id);
+                let agent =
+                    agent.with_context(|| format!("{id:?} is no agent that MetaClaw knows"))?;
+                connect::keep_known(&mut goal, agent)?;
                 self.reroute(&goal)?;
-                connect::connect(&goal, id)?.into_iter().next()
+                connect::connect(&goal, agent)?.into_iter().next()
             }
             AgentChange::Disconnect(id) => connect::disconnect(&self.context, id)?,
             AgentChange::Reroute => {

@@ -259,7 +259,7 @@ fn internal(error: &dyn std::error::Error) -> ServiceError {
     failure(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn failure(status: StatusCode, message: impl Into<String>) -> ServiceError {
+pub(super) fn failure(status: StatusCode, message: impl Into<String>) -> ServiceError {
     let message = message.into();
     ServiceError { status, message }
 }

@@ -3,8 +3,9 @@
 use metaclaw_gateway::{Series, SeriesValue};
 use metaclaw_learner::{Learner, LearnerCounts, StepReport};
 use metaclaw_llm::{AskCounts, ChatClient};
-use metaclaw_skills::{Lesson, LessonState, Library};
+use metaclaw_skills::Library;
 use metaclaw_turns::{BreakCounts, TurnLog};
+use serde_json::{Value, json};
 
 const METRICS: &str = include_str!("../../data/metrics.tsv");
 const MAX_AGENTS: usize = 64;
@@ -105,19 +106,13 @@ fn of_lessons(library: &Library) -> Vec<Series> {
     let Ok(lessons) = library.journal() else {
         return Vec::new();
     };
-    let label = |lesson: &Lesson| match lesson.state {
-        LessonState::InForce => "state=in_force",
-        LessonState::Replaced { .. } => "state=replaced",
-        LessonState::Noted => "state=noted",
-        LessonState::Review { .. } => "state=review",
-        LessonState::Undone => "state=undone",
-        LessonState::Forgotten => "state=forgotten",
-    };
-    let count = |state: &str| {
-        lessons
-            .iter()
-            .filter(|lesson| label(lesson) == state)
-            .count()
+    let states: Vec<Value> = lessons
+        .iter()
+        .map(|lesson| json!(lesson.state)["state"].take())
+        .collect();
+    let count = |label: &str| {
+        let name = label.strip_prefix("state=");
+        states.iter().filter(|state| state.as_str() == name).count()
     };
     let series = LESSON_STATES.map(|state| one("lessons", state, count(state) as u64));
     series.into()

@@ -6,14 +6,17 @@ use http::StatusCode;
 use metaclaw_chat::{Score, excerpt};
 use metaclaw_control::status::TrainerState;
 use metaclaw_gateway::{
-    Answering, Call, MemoryService, Service, ServiceError, Services, Serving, upstream_reply_id,
+    Answering, Call, MemoryService, Service, Services, Serving, upstream_reply_id,
 };
 use metaclaw_learner::{About, Feedback, FeedbackError, Learner, StepReport};
 use metaclaw_skills::MemoryStore;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::{memory::MemoryAnswers, metrics::MetricSources};
+use super::{
+    memory::{MemoryAnswers, failure},
+    metrics::MetricSources,
+};
 use crate::traces;
 
 const WHICH: [&str; 3] = ["session", "turn", "reply_id"];
@@ -78,10 +81,7 @@ impl Service for TrainStepService {
             let steps = self.0.train_now(Some(call.agent)).await;
             steps
                 .map(|steps| original_reply(&steps))
-                .map_err(|error| ServiceError {
-                    status: StatusCode::SERVICE_UNAVAILABLE,
-                    message: error.to_string(),
-                })
+                .map_err(|error| failure(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
         })
     }
 }
@@ -134,10 +134,10 @@ impl Service for OwnersFeedback {
         Box::pin(async move {
             let feedback = read_feedback(&call.body).map_err(|error| {
                 let message = format!("{error}; {SHAPE}");
-                refused(StatusCode::BAD_REQUEST, message)
+                failure(StatusCode::BAD_REQUEST, message)
             })?;
             let rated = self.0.rate(&call.agent, &feedback).await;
-            let rated = rated.map_err(|error| refused(status(&error), error.to_string()))?;
+            let rated = rated.map_err(|error| failure(status(&error), error.to_string()))?;
             Ok(json!({"judged": rated.turns, "overruled": rated.n_overruled}))
         })
     }
@@ -149,11 +149,6 @@ fn status(error: &FeedbackError) -> StatusCode {
         FeedbackError::NoReply { .. } => StatusCode::BAD_REQUEST,
         FeedbackError::Off { .. } | FeedbackError::Log(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
-}
-
-fn refused(status: StatusCode, message: impl Into<String>) -> ServiceError {
-    let message = message.into();
-    ServiceError { status, message }
 }
 
 fn read_feedback(body: &Value) -> Result<Feedback, String> {

@@ -31,7 +31,7 @@ fn start(dir: &Path, text: &str) -> Start {
     let (lines, _guard) = tracing_appender::non_blocking(io::sink());
     Start {
         config_name: dir.join("config.yaml"),
-        agent: AgentLink::new(&home, &environment, &loaded.config, &policy, true),
+        agents: WireLinks::new(&home, &environment, &loaded.config, &policy, true),
         site: Site::new(home, environment),
         loaded,
         policy,
@@ -287,12 +287,12 @@ fn claw_type_says_whose_file_is_changed() {
         let file = dir.path().join("openclaw.json");
         std::fs::write(&file, text).unwrap();
         let start = start(dir.path(), &format!("{LLM}{claw}"));
-        let surroundings = crate::agent::surroundings(&start.site.environment);
+        let surroundings = crate::wires::surroundings(&start.site.environment);
         let found = metaclaw_wiring::detect(&surroundings).unwrap().unwrap();
-        crate::agent::wiring(&start.site.home)
-            .accept(&found)
+        crate::wires::wires(&start.site.home)
+            .accept_found(&found)
             .unwrap();
-        let pointed = start.agent.point(([127, 0, 0, 1], 30_000).into());
+        let pointed = start.agents.point(([127, 0, 0, 1], 30_000).into());
         assert_eq!(pointed.is_some_and(|one| one.asks_us), is_pointed, "{claw}");
         let is_as_before = std::fs::read_to_string(&file).unwrap() == text;
         assert_eq!(is_as_before, !is_pointed, "{claw}");

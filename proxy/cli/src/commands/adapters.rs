@@ -6,11 +6,10 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use metaclaw_chat::AgentId;
 use metaclaw_control::{
-    adapters::{
-        AdapterChoice, AdapterDetail, AdapterView, DataSetView, MadeView, ManifestView, ShapeView,
-    },
+    adapters::{AdapterChoice, AdapterDetail, AdapterView, MadeView, ManifestView, ShapeView},
     operations::weights::{ListAdapters, RollBack},
 };
+use metaclaw_learner::DataSetUse;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -172,8 +171,7 @@ fn show_text(adapter: &AdapterDetail) -> String {
     lines.extend(ago.map(|ago| format!("made      {ago} ago")));
     lines.extend(says.made.as_ref().and_then(made));
     let replay = says.made.as_ref().and_then(|made| made.replay.as_ref());
-    let replay = replay.and_then(|replay| replay.name.as_ref());
-    lines.extend(replay.map(|name| format!("replay    {name}: no step of the log")));
+    lines.extend(replay.map(|one| format!("replay    {}: no step of the log", one.name)));
     let data = says.made.as_ref().and_then(|made| made.data.as_ref());
     lines.extend(data.map(data_set));
     lines.push(shape(&says.shape));
@@ -187,7 +185,7 @@ fn show_text(adapter: &AdapterDetail) -> String {
     lines.join("\n")
 }
 
-fn data_set(data: &DataSetView) -> String {
+fn data_set(data: &DataSetUse) -> String {
     let held_out = match (data.held_out_before, data.held_out_loss) {
         (Some(before), Some(after)) => format!(
             "; held-out loss {after:.4}, before training {before:.4}, on {}",

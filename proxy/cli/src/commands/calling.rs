@@ -10,12 +10,10 @@ use metaclaw_control::{
     operation::Operation,
     operations::turns::TurnsQuery,
 };
+use metaclaw_wiring::OPENCLAW;
 
 use super::context::Context;
-use crate::agent::wiring;
-
-/// OpenClaw's own name for its first agent.
-const OPENCLAWS: &str = "main";
+use crate::wires::{MAIN_AGENT, wires};
 
 /// Who does what the command `doing` wants; where nothing runs, the files are opened when they are needed.
 ///
@@ -69,8 +67,8 @@ pub(super) async fn agent(context: &Context, named: Option<&AgentId>) -> anyhow:
     if let Some(agent) = named {
         return Ok(agent.clone());
     }
-    let first = match wiring(&context.home).record() {
-        Ok(Some(_)) => OPENCLAWS.parse()?,
+    let first = match wires(&context.home).record(OPENCLAW) {
+        Ok(Some(_)) => MAIN_AGENT.parse()?,
         _ => AgentId::default_agent(),
     };
     let caller = caller(context, "lessons").await?;

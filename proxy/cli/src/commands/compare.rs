@@ -1,6 +1,6 @@
 //! `metaclaw compare`: one's own questions, answered with and without what was learned, side by side.
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use metaclaw_chat::{AgentId, Usage};
 use metaclaw_control::compare::{Compare, ComparedQuestion, Comparison, GivenLessons, MAX_ANSWER};
 
@@ -20,7 +20,7 @@ pub(crate) struct CompareArgs {
     #[arg(long)]
     agent: Option<AgentId>,
     /// How many of your last questions are asked.
-    #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 5, value_parser = number)]
+    #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=20))]
     n: usize,
     /// Questions to ask instead of your last ones.
     #[arg(last = true, value_name = "QUESTION")]
@@ -28,13 +28,6 @@ pub(crate) struct CompareArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n @ 1..=20) => Ok(n),
-        _ => Err("a number from 1 to 20".to_owned()),
-    }
 }
 
 // === impl CompareArgs ===

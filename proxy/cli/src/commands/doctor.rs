@@ -81,8 +81,7 @@ impl DoctorArgs {
         checks.push(check);
         checks.extend(check_context(context, &loaded).await);
         checks.extend(turns::checks(context, &loaded, running.is_some(), self.fix).await);
-        checks.push(agent::check(context, running.as_deref(), self.fix));
-        checks.extend(agent::check_wires(context, running.is_some(), self.fix));
+        checks.extend(agent::checks(context, running.as_deref(), self.fix));
         checks.extend(check_skills(&loaded.config));
         checks.extend(check_upstreams(&loaded.config).await);
         checks.push(DoctorCheck::note(

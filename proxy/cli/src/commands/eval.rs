@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, builder::RangedU64ValueParser};
 use metaclaw_chat::{AgentId, TurnId};
 use metaclaw_learner::{
     EvalReport, EvalRow, EvalTurns, EvalWanted, KnowledgeNumbers, Replied, ReplyNumbers,
@@ -44,7 +44,7 @@ pub(crate) struct EvalArgs {
     )]
     turns: Vec<TurnId>,
     /// How many of the last questions that began a session are asked again. 0 asks none.
-    #[arg(long, value_name = "N", value_parser = number)]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(0..=100))]
     last: Option<usize>,
     /// The number of the set of everyday questions, from 0. The gate takes another set at each step.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -58,13 +58,6 @@ pub(crate) struct EvalArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(n @ 0..=100) => Ok(n),
-        _ => Err("a number from 0 to 100".to_owned()),
-    }
 }
 
 // === impl EvalArgs ===

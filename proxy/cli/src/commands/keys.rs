@@ -14,11 +14,12 @@ use metaclaw_control::{
 };
 use metaclaw_gateway::KeyConfig;
 use metaclaw_settings::edit;
+use metaclaw_wiring::OPENCLAW;
 use serde::Serialize;
 use serde_json::json;
 
 use super::context::Context;
-use crate::{agent::wiring, out};
+use crate::{out, wires::wires};
 
 #[derive(Debug, Args)]
 pub(crate) struct KeysArgs {
@@ -92,7 +93,10 @@ impl KeysArgs {
                 }
             }
             KeysCommand::Remove { name } => {
-                ensure!(keys.contains_key(&name), "there is no key {name}");
+                ensure!(
+                    keys.contains_key(&name),
+                    "no key {name}: see `metaclaw keys list`"
+                );
                 remove(context, &file, &name).await?;
                 tell_of_agent(context);
             }
@@ -104,7 +108,9 @@ impl KeysArgs {
 /// OpenClaw gets its key when it is pointed at us: until then our refusal costs it a fallback at every turn.
 fn tell_of_agent(context: &Context) {
     let home = &context.home;
-    let is_wired = wiring(home).record().is_ok_and(|known| known.is_some());
+    let is_wired = wires(home)
+        .record(OPENCLAW)
+        .is_ok_and(|known| known.is_some());
     if is_wired && matches!(home.holder(), Ok(Some(_))) {
         out::aside(
             "OpenClaw is given its key at the start: `metaclaw stop`, then `metaclaw start`; until then its former model may answer it, and nothing is learned from that",

@@ -94,7 +94,7 @@ fn text(report: &MigrationReport) -> String {
         let _ = writeln!(text, "\n{title}");
         for Row { kind, why, names } in rows {
             let colon = if why.is_empty() { "" } else { ": " };
-            let (kind, names) = (kind.as_str(), names.join(", "));
+            let names = names.join(", ");
             let _ = writeln!(text, "  {kind:9} {names}{colon}{why}");
         }
     }

@@ -211,7 +211,7 @@ mod tests {
             n_steps: 1,
             adapter: adapter.map(str::to_owned),
             n_left,
-            not_taught: [("no draw of the teacher does what is wished".to_owned(), 2)].into(),
+            not_taught: [("no reply of the teacher does what you wish".to_owned(), 2)].into(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Turns of another log on their way into this one, in pieces: `turns import` of an export, `doctor --fix`.
 
 use metaclaw_control::{caller::ControlCaller, operations::turns::Restore};
-use metaclaw_turns::{MAX_RESTORE, RestoreOutcome, RestoredTurn, Restoring, Turn};
+use metaclaw_turns::{ImportOutcome, MAX_RESTORE, RestoredTurn, Restoring, Turn};
 
 /// Bytes of a piece, unless one turn alone has more.
 const PIECE: usize = 8 << 20;
@@ -11,7 +11,7 @@ pub(super) struct RestorePieces<'s> {
     restoring: Restoring,
     piece: Vec<RestoredTurn>,
     n_bytes: usize,
-    outcome: RestoreOutcome,
+    outcome: ImportOutcome,
 }
 
 // === impl RestorePieces ===
@@ -23,7 +23,7 @@ impl<'s> RestorePieces<'s> {
             restoring: Restoring::default(),
             piece: Vec::new(),
             n_bytes: 0,
-            outcome: RestoreOutcome::default(),
+            outcome: ImportOutcome::default(),
         }
     }
 
@@ -37,7 +37,7 @@ impl<'s> RestorePieces<'s> {
     }
 
     /// All of them are in the log, or were: how many.
-    pub(super) async fn finish(mut self) -> anyhow::Result<RestoreOutcome> {
+    pub(super) async fn finish(mut self) -> anyhow::Result<ImportOutcome> {
         self.send().await?;
         Ok(self.outcome)
     }
@@ -48,7 +48,7 @@ impl<'s> RestorePieces<'s> {
         }
         let piece = std::mem::take(&mut self.piece);
         self.n_bytes = 0;
-        let RestoreOutcome { n_new, n_known } = self.caller.call(Restore(piece)).await?;
+        let ImportOutcome { n_new, n_known } = self.caller.call(Restore(piece)).await?;
         self.outcome.n_new += n_new;
         self.outcome.n_known += n_known;
         Ok(())

@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use metaclaw_chat::now_ms;
 use metaclaw_control::operations::process::GetSchedule;
-use metaclaw_schedule::{Keyboard, Next, Opening, SavedState, Window, local_clock};
-use serde::Serialize;
+use metaclaw_schedule::{Keyboard, Next, Opening, SavedState, local_clock};
+use serde_json::{Value, json};
 
 use super::{calling::caller, context::Context};
 use crate::out;
@@ -34,15 +34,6 @@ struct KnownSchedule {
     state: SavedState,
     /// Whether a running process says so; otherwise it is what the last one left.
     is_running: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct KnownJson<'a> {
-    running: bool,
-    age_ms: u64,
-    window: Window,
-    next: Option<Next>,
-    known: &'a SavedState,
 }
 
 // === impl SchedulerArgs ===
@@ -75,15 +66,15 @@ impl KnownSchedule {
         })
     }
 
-    fn json(&self, now_ms: u64) -> KnownJson<'_> {
+    fn json(&self, now_ms: u64) -> Value {
         let (window, next) = self.state.at(now_ms);
-        KnownJson {
-            running: self.is_running,
-            age_ms: now_ms.saturating_sub(self.state.updated_ms),
-            window,
-            next,
-            known: &self.state,
-        }
+        json!({
+            "running": self.is_running,
+            "age_ms": now_ms.saturating_sub(self.state.updated_ms),
+            "window": window,
+            "next": next,
+            "known": self.state,
+        })
     }
 
     fn next(&self, now_ms: u64) -> String {

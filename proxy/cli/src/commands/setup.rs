@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use metaclaw_chat::Secret;
 use metaclaw_settings::{edit, providers};
-use metaclaw_wiring::{Found, Standing, detect};
+use metaclaw_wiring::{Found, OPENCLAW, detect};
 
 use self::{
     answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers},
@@ -23,9 +23,9 @@ use super::{
     models::{ModelList, ModelServer, lists, missed},
 };
 use crate::{
-    agent::{surroundings, wiring},
     out,
     prompt::{self, TerminalPrompt},
+    wires::{surroundings, wires},
 };
 
 pub(crate) mod answers;
@@ -51,7 +51,7 @@ pub(crate) struct SetupArgs {
     /// Read the key from standard input.
     #[arg(long)]
     api_key_stdin: bool,
-    /// The mode: auto, rl or skills_only.
+    /// What learns: skills_only (wishes and skills), auto (weights too, while you are away) or rl (weights at any time).
     #[arg(short, long)]
     mode: Option<String>,
     /// The folder of skills.
@@ -105,14 +105,14 @@ impl SetupArgs {
             None => (self.without_questions(answers).await?, false),
         };
         write(&file, answers)?;
-        let wiring = wiring(&context.home);
+        let wires = wires(&context.home);
         if let Some(agent) = agent.as_ref().filter(|_| may_wire) {
-            wiring.accept(agent)?;
+            wires.accept_found(agent)?;
         }
         let may_be_wired = agent.is_some() && loaded.config.wires_agent();
         out::line(if context.home.holder()?.is_some() {
             "next: metaclaw stop, and metaclaw start, so that the running one takes it"
-        } else if may_be_wired && wiring.record()?.is_none() {
+        } else if may_be_wired && wires.record(OPENCLAW)?.is_none() {
             "next: metaclaw start (with --yes OpenClaw is pointed at it, without it stays as it is)"
         } else {
             "next: metaclaw start"
@@ -198,7 +198,7 @@ impl SetupArgs {
 /// Returns the model that OpenClaw uses on this machine, unless OpenClaw is pointed at the proxy already. Then its file
 /// names the proxy, and the settings have the model.
 fn unwired_agent(context: &Context) -> anyhow::Result<Option<Found>> {
-    if wiring(&context.home).standing()? != Standing::Unwired {
+    if wires(&context.home).standing(OPENCLAW)?.is_pointed() {
         return Ok(None);
     }
     Ok(detect(&surroundings(&context.environment))?)

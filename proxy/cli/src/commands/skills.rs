@@ -53,7 +53,7 @@ enum SkillsCommand {
         /// The skill's number or name.
         which: String,
     },
-    /// Reject a skill that waits for your review. What says the same is not proposed again.
+    /// Reject a skill that waits for your review. The same is not proposed again.
     Reject {
         /// The skill's number or name.
         which: String,
@@ -123,7 +123,7 @@ async fn show(
     let skills = call(context, "lessons", ListSkills(agent)).await?;
     let mut skills = skills.into_iter();
     let skill = skills.find(|skill| skill.name == name.as_str());
-    let skill = skill.ok_or_else(|| anyhow!("there is no skill {name}"))?;
+    let skill = skill.ok_or_else(|| anyhow!("no skill {name}: see `metaclaw skills list`"))?;
     if json {
         return Ok(out::json(&skill)?);
     }

@@ -12,15 +12,15 @@ use rustix::fs::Mode;
 use tracing::{info, warn};
 use tracing_appender::non_blocking::ErrorCounter;
 
-use super::{calling::instance, consent, context::Context};
+use super::{calling::instance, consent, context::Context, runtime};
 use crate::{
-    agent::AgentLink,
     assemble::{self, Start, estimate_day, offered_models},
     daemon::{self, ReadyMessage},
     limits,
     logging::{self, LogGate, Logging},
     out,
     site::Site,
+    wires::WireLinks,
 };
 
 mod first;
@@ -30,7 +30,7 @@ pub(crate) struct StartArgs {
     /// The file of settings. Without it, config.yaml in the home folder.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The mode: auto, rl or skills_only.
+    /// What learns: skills_only (wishes and skills), auto (weights too, while you are away) or rl (weights at any time).
     #[arg(short, long)]
     mode: Option<String>,
     /// Go to the background once the proxy listens. Its log is metaclaw.log in the home folder.
@@ -126,7 +126,7 @@ impl StartArgs {
         let version = env!("CARGO_PKG_VERSION");
         info!(version, home = %home.dir().display(), "metaclaw starts");
         let tell_parent = self.tell_parent;
-        let agent = AgentLink::new(
+        let agents = WireLinks::new(
             &home,
             &context.environment,
             &loaded.config,
@@ -138,7 +138,7 @@ impl StartArgs {
             site: Site::new(home, context.environment.clone()),
             loaded,
             policy,
-            agent,
+            agents,
             listens_on_stdin: self.listen_on_stdin,
             dropped_lines,
         };
@@ -250,11 +250,6 @@ fn policy(context: &Context, loaded: &mut Loaded) -> anyhow::Result<Policy> {
     info!(model, "rl.model is not set: the model of llm.* is trained");
     loaded.config.rl.model = Some(model.into());
     Ok(Policy::from_config(&loaded.config, &cache)?)
-}
-
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build()
 }
 
 /// What a day at the training server may take, by the turns of the last days; none where there are none, or where the log

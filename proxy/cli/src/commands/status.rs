@@ -12,7 +12,7 @@ use metaclaw_control::{
     operations::process::GetStatus,
     policy_context::too_short,
     privacy,
-    status::{LogStatus, LostAdapter, ProcessStatus, TrainerStatus},
+    status::{LogStatus, LostAdapter, ProcessStatus},
     token_budget::Spend,
     waiting::WaitingReviews,
 };
@@ -22,13 +22,13 @@ use metaclaw_llm::loopback_client;
 use metaclaw_skills::ShareReport;
 use metaclaw_trainer_api::wire::{Inference, InferenceState};
 use metaclaw_turns::Funnel;
-use metaclaw_wiring::{Standing, WireStanding};
+use metaclaw_wiring::WireStanding;
 use serde::Serialize;
+use serde_json::json;
 
 use self::learner::learner_lines;
 use super::{context::Context, exit};
 use crate::{
-    agent::wiring,
     out,
     wires::{agent_name, wires},
 };
@@ -50,15 +50,6 @@ struct RunningStatus {
     #[serde(flatten)]
     status: ProcessStatus,
     running: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct NotRunning {
-    running: bool,
-    home: String,
-    elsewhere: Option<String>,
-    /// The agents whose files still name the proxy.
-    agents: Vec<String>,
 }
 
 // === impl StatusArgs ===
@@ -93,12 +84,9 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
         .map(|demo| demo.dir().display().to_string());
     let agents = still_pointed(&context.home);
     if json {
-        out::json(&NotRunning {
-            running: false,
-            home,
-            elsewhere,
-            agents,
-        })?;
+        out::json(&json!({
+            "running": false, "home": home, "elsewhere": elsewhere, "agents": agents,
+        }))?;
         return Ok(ExitCode::from(exit::NOT_RUNNING));
     }
     out::line(format!("MetaClaw: not running in {home}"))?;
@@ -139,17 +127,11 @@ pub(super) async fn why_unready(run: &RunFile) -> anyhow::Result<Option<String>>
 
 /// The agents whose files name a proxy of this home, by their common names.
 fn still_pointed(home: &Home) -> Vec<String> {
-    let mut names = Vec::new();
-    if let Ok(Standing::Wired { .. } | Standing::Changed) = wiring(home).standing() {
-        names.push("OpenClaw".to_owned());
-    }
     let wires = wires(home);
-    for agent in wires.agents().unwrap_or_default() {
-        if let Ok(WireStanding::Wired | WireStanding::Changed) = wires.standing(&agent) {
-            names.push(agent_name(&agent).to_owned());
-        }
-    }
-    names
+    let is_pointed = |agent: &String| wires.standing(agent).is_ok_and(WireStanding::is_pointed);
+    let agents = wires.agents().unwrap_or_default().into_iter();
+    let pointed = agents.filter(is_pointed);
+    pointed.map(|agent| agent_name(&agent).to_owned()).collect()
 }
 
 fn text(status: &ProcessStatus, now_ms: u64) -> String {
@@ -175,7 +157,8 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
         ));
     }
     lines.extend(private(status));
-    lines.extend(status.trainer.as_ref().map(trainer));
+    let trainer = status.trainer.as_ref();
+    lines.extend(trainer.map(|one| format!("trainer: {one}")));
     let format = status.number_format.as_ref();
     lines.extend(format.map(|one| format!("format:  the trainer computes in {one}")));
     lines.extend(status.inference.as_ref().map(inference));
@@ -238,22 +221,6 @@ fn private(status: &ProcessStatus) -> Vec<String> {
     lines
 }
 
-fn trainer(trainer: &TrainerStatus) -> String {
-    let how = match trainer {
-        TrainerStatus::Starting => "starting".to_owned(),
-        TrainerStatus::Ready { address, pid } => format!("ready at {address} (PID={pid})"),
-        TrainerStatus::Silent { address, pid } => {
-            format!("runs at {address} (PID={pid}), but does not answer")
-        }
-        TrainerStatus::Down { reason } => format!("down ({reason}); it is started again"),
-        TrainerStatus::Ended => "ended".to_owned(),
-        TrainerStatus::Answers { url, model } => format!("{url} answers, and has {model}"),
-        TrainerStatus::WithoutModel { url, why } => format!("{url} has no model: {why}"),
-        TrainerStatus::Away { url, why } => format!("{url} cannot be used: {why}"),
-    };
-    format!("trainer: {how}")
-}
-
 fn inference(inference: &Inference) -> String {
     let why = inference.why.as_deref().unwrap_or("?");
     let how = match inference.state {
@@ -293,20 +260,20 @@ fn upstream(name: &str, it: &UpstreamAnswers, now_ms: u64) -> String {
 
 fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
     let main = match funnel.rollouts {
-        0 => format!("main {}", funnel.main),
-        n => format!("main {} + of rollouts {n}", funnel.main),
+        0 => format!("{} with you", funnel.main),
+        n => format!("{} with you and {n} of rollouts", funnel.main),
     };
     let mut stages = vec![
-        format!("recorded {}", funnel.turns),
+        format!("{} recorded", funnel.turns),
         main,
-        format!("complete {}", funnel.complete),
+        format!("{} complete", funnel.complete),
     ];
     if trains {
-        stages.push(format!("with ids {}", funnel.with_ids));
+        stages.push(format!("{} with token ids", funnel.with_ids));
     }
-    stages.push(format!("judged {}", funnel.judged));
+    stages.push(format!("{} judged", funnel.judged));
     if trains {
-        stages.push(format!("trained {}", funnel.trained));
+        stages.push(format!("{} trained on", funnel.trained));
     }
     stages
 }
@@ -314,7 +281,7 @@ fn stages(funnel: &Funnel, trains: bool) -> Vec<String> {
 fn funnel(funnel: &Funnel, trains: bool) -> String {
     let at_end = match funnel.judged_at_session_end {
         0 => String::new(),
-        n => format!("; of the judged {n} at their session's end"),
+        n => format!("; {n} of the judged at the end of their session"),
     };
     let open = match funnel.taken {
         0 => String::new(),
@@ -322,7 +289,7 @@ fn funnel(funnel: &Funnel, trains: bool) -> String {
     };
     format!(
         "turns:   {}{open}{at_end}",
-        stages(funnel, trains).join(" -> ")
+        stages(funnel, trains).join(", ")
     )
 }
 
@@ -333,7 +300,7 @@ fn log(log: &LogStatus) -> Vec<String> {
     }
     if let Some(place) = &log.moved_aside {
         lines.push(format!(
-            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be had of it)",
+            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be saved)",
             place.display()
         ));
     }
@@ -378,13 +345,13 @@ fn spend(spend: &Spend) -> String {
     };
     let share = spend
         .learning_share()
-        .map(|share| format!(", {share} % of that"));
+        .map(|share| format!(", {share} % of the chats"));
     format!(
-        "{} tokens of chat; {} of learning{} ({}{failed}; {} left)",
+        "{} tokens for chats; {} for learning{} ({}{failed}; {} tokens left)",
         spent.chat,
         spent.learning,
         share.unwrap_or_default(),
-        out::count(spent.n_answered, "question"),
+        out::count(spent.n_answered, "request"),
         spend.left()
     )
 }
@@ -472,10 +439,10 @@ mod tests {
         serves:  m at x
         learns:  wishes
         leaves:  chat
-        turns:   recorded 5 -> main 5 -> complete 4 -> judged 3
+        turns:   5 recorded, 5 with you, 4 complete, 3 judged
         learner: no weights are trained; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        today:   0 tokens of chat; 0 of learning (0 questions; 50000 left)
+        today:   0 tokens for chats; 0 for learning (0 requests; 50000 tokens left)
         ");
     }
 
@@ -605,7 +572,7 @@ mod tests {
                 "window": {"is": "closed", "why": {"is": "chatting", "until_ms": 7}},
                 "batch_size": 4,
                 "agents": [{"agent": "_default", "adapter": null, "n_redo": 1, "n_binary_rl": 2,
-                    "n_unanswered": 3, "not_taught": {"no draw of the teacher does what is wished": 4},
+                    "n_unanswered": 3, "not_taught": {"no reply of the teacher does what you wish": 4},
                     "last_step": {"n": 7, "n_redo": 8, "n_again": 4},
                     "taken_back": {"adapter": "a-2", "to": "a-1", "why": "of 9 verdicts 8 are bad", "at_ms": 1},
                     "began_anew": {"why": "the base model has changed (a to b)", "at_ms": 1}}],
@@ -617,17 +584,17 @@ mod tests {
         learns:  weights
         leaves:  nothing
         trainer: ready at 127.0.0.1:1 (PID=8)
-        turns:   recorded 5 -> main 5 -> complete 4 -> with ids 4 -> judged 3 -> trained 0 (+ 2 in an open step); of the judged 1 at their session's end
+        turns:   5 recorded, 5 with you, 4 complete, 4 with token ids, 3 judged, 0 trained on (+ 2 in an open step); 1 of the judged at the end of their session
                  1 not used: unclear
-        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be had of it)
+        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be saved)
         clock:   the machine's clock is 40 d ahead
-        learner: collecting; turns that wait for a verdict: 1
+        learner: collects judged replies; turns that wait for a verdict: 1
         window:  closed: you chatted a moment ago  (metaclaw scheduler status)
-        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (of 8 redo samples 4 again)
-                 4 not taught: no draw of the teacher does what is wished
+        agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (4 of 8 taught replies used again)
+                 4 not taught: no reply of the teacher does what you wish
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad
                  its weights began anew: the base model has changed (a to b)
-        today:   9000 tokens of chat; 300 of learning, 4 % of that (2 questions, 1 not answered; 49700 left)
+        today:   9000 tokens for chats; 300 for learning, 4 % of the chats (2 requests, 1 not answered; 49700 tokens left)
         review:  2 skills that a model wrote wait for your look  (metaclaw skills review)
         review:  1 wish waits for your look  (metaclaw wishes review --agent main)
         output:  3 log lines were dropped: nobody read them in time

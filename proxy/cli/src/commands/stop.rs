@@ -8,10 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
 use super::{context::Context, service};
-use crate::{
-    agent::{outcome_text, wiring},
-    out, wires,
-};
+use crate::{out, wires};
 
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,20 +26,20 @@ pub(crate) struct StopArgs {
 
 impl StopArgs {
     pub(super) async fn run(self, context: &Context) -> anyhow::Result<()> {
-        let was_wired = wiring(&context.home).record().is_ok_and(|it| it.is_some());
+        let wires = wires::wires(&context.home);
+        let wired = wires.agents()?;
         let pid = end(context, Duration::from_secs(self.timeout)).await?;
         self.report(context, pid)?;
-        // It did so itself, unless a crash kept it from it.
-        let outcome = wiring(&context.home).unwire()?;
-        let by_itself = was_wired.then_some("its file is put back");
-        if let Some(said) = outcome_text(&outcome).or(by_itself).filter(|_| !self.json) {
-            out::line(format!("OpenClaw: {said}"))?;
+        let restored = wires::release(&wires)?;
+        if self.json {
+            return Ok(());
         }
-        for said in wires::release(&wires::wires(&context.home))? {
-            if !self.json {
-                out::line(said)?;
-            }
+        // The proxy did it itself, unless a crash kept it from it.
+        if restored.is_empty() && !wired.is_empty() {
+            let names: Vec<&str> = wired.iter().map(|id| wires::agent_name(id)).collect();
+            out::line(format!("files put back: {}", names.join(", ")))?;
         }
+        restored.iter().try_for_each(out::line)?;
         Ok(())
     }
 

@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use metaclaw_chat::AgentId;
 use metaclaw_control::caller::by_line;
 use metaclaw_learner::{
-    GateReport, HeldOutRows, RateSchedule, SftEpoch, SftEvent, SftOrigin, SftPlanned, SftReport,
-    SftStep, SftWanted,
+    GateReport, HeldOutRows, SftEpoch, SftEvent, SftOrigin, SftPlanned, SftReport, SftStep,
+    SftWanted,
 };
 
 use super::{
@@ -43,8 +43,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "RATE")]
     learning_rate: Option<f64>,
     /// The learning rate after rl.warmup_steps: linear falls to 0, constant stays.
-    #[arg(long, value_enum, default_value_t = Schedule::Linear)]
-    schedule: Schedule,
+    #[arg(long, default_value = "linear", value_parser = ["linear", "constant"])]
+    schedule: String,
     /// Rows that are not trained on, to measure the loss: a share of all rows (0 for none), or a file.
     #[arg(long, value_name = "SHARE|FILE", default_value = "0.1")]
     held_out: String,
@@ -66,13 +66,6 @@ pub(crate) struct TrainArgs {
     /// Print JSON, one event a line.
     #[arg(long)]
     json: bool,
-}
-
-/// `--schedule`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Schedule {
-    Linear,
-    Constant,
 }
 
 // === impl TrainArgs ===
@@ -125,10 +118,7 @@ impl TrainArgs {
             epochs: self.epochs,
             batch_size: self.batch_size,
             learning_rate: self.learning_rate,
-            schedule: match self.schedule {
-                Schedule::Linear => RateSchedule::Linear,
-                Schedule::Constant => RateSchedule::Constant,
-            },
+            schedule: serde_json::from_value(self.schedule.into())?,
             seed: self.seed,
             beta: self.beta,
             from: match self.from.as_str() {

@@ -63,7 +63,7 @@ enum TurnsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// List the newest sessions in which you spoke: their turns, the client's own requests, and good and bad verdicts.
+    /// List the newest sessions in which you spoke: your turns, requests that the agent sent by itself, and good and bad verdicts.
     Sessions {
         /// Only sessions of this agent.
         #[arg(long)]

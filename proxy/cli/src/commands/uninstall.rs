@@ -7,10 +7,7 @@ use clap::Args;
 use metaclaw_control::home::Home;
 
 use super::{context::Context, service, stop};
-use crate::{
-    agent::{outcome_text, wiring},
-    out, wires,
-};
+use crate::{out, wires};
 
 use metaclaw_chat::if_there;
 
@@ -68,7 +65,7 @@ impl UninstallArgs {
 }
 
 async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
-    let (wiring, wires) = (wiring(&home), wires::wires(&home));
+    let wires = wires::wires(&home);
     let of_proxy = Context {
         environment: context.environment.clone(),
         home,
@@ -78,10 +75,6 @@ async fn end(context: &Context, home: Home) -> anyhow::Result<()> {
         out::line(format!("stopped process {pid}"))?;
     }
     // Before the record goes: without it nobody knows what was changed.
-    let outcome = wiring.unwire()?;
-    if let Some(said) = outcome_text(&outcome) {
-        out::line(format!("OpenClaw: {said}"))?;
-    }
     for said in wires::release(&wires)? {
         out::line(said)?;
     }

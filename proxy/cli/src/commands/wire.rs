@@ -6,14 +6,13 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use metaclaw_chat::substituted;
 use metaclaw_control::agents::{AgentChange, FoundAgent};
-use metaclaw_wiring::{Api, AskedToday, PROFILES, Surroundings, Target, profile};
+use metaclaw_wiring::{AgentProfile, Api, AskedToday, PROFILES, Surroundings, Target, profile};
 
-use super::{calling::call, context::Context, start::StartArgs};
+use super::{calling::call, context::Context, runtime, start::StartArgs};
 use crate::{
     connect::{
-        self, OPENCLAW_ID,
-        goal::{Goal, Routed, asks_text},
-        routed,
+        self,
+        goal::{Goal, asks_text},
     },
     out,
     wires::{surroundings, wires},
@@ -33,7 +32,7 @@ pub(crate) struct WireArgs {
     /// Do not start MetaClaw if it does not run.
     #[arg(long, requires = "agent")]
     no_start: bool,
-    /// Print what to set by hand in this agent, which need not be in the list.
+    /// Print what to set by hand in any agent, also one that MetaClaw does not know.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agent", "json"])]
     show: Option<String>,
     /// Print JSON.
@@ -59,7 +58,7 @@ impl WireArgs {
                 &target,
             ))?;
         } else if let Some(id) = &self.agent {
-            match routed(id) {
+            match profile(id) {
                 Some(agent) => return self.wire(context, agent),
                 None => refuse(context, id)?,
             }
@@ -81,24 +80,24 @@ impl WireArgs {
             out::line(out::table(&["agent", "name", "its model", "state"], &cells))?;
         }
         let known = PROFILES.iter().map(|agent| agent.id.as_str());
-        let known: Vec<&str> = [OPENCLAW_ID].into_iter().chain(known).collect();
-        out::line(format!("known: {}", known.join(", ")))?;
+        let known: Vec<&str> = known.collect();
+        out::line(format!("supported: {}", known.join(", ")))?;
         Ok(out::line(
             "`metaclaw wire --show NAME` says what to set in any other",
         )?)
     }
 
     /// The whole set-up: the agent's own provider becomes its upstream, MetaClaw is started, and the agent asks it.
-    fn wire(&self, context: &Context, agent: Routed<'_>) -> anyhow::Result<ExitCode> {
-        let (mut goal, id) = (Goal::load(context)?, agent.upstream);
+    fn wire(&self, context: &Context, agent: &AgentProfile) -> anyhow::Result<ExitCode> {
+        let mut goal = Goal::load(context)?;
         if self.dry_run {
-            tell(&connect::plan(&goal, id, self.replace_model)?)?;
+            tell(&connect::plan(&goal, agent, self.replace_model)?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let asks = connect::asked_today(context, id)?;
+        let asks = connect::asked_today(context, agent)?;
         match &asks {
             Some(asks) => self.settle(&mut goal, agent, asks)?,
-            None => goal.check(agent.agent).with_context(|| {
+            None => goal.check(agent.caller()).with_context(|| {
                 format!(
                     "the settings of {} do not say what it asks today",
                     agent.name
@@ -106,14 +105,12 @@ impl WireArgs {
             })?,
         }
         if goal.running.is_some() {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(call(context, "wire", AgentChange::Reroute))?;
+            runtime()?.block_on(call(context, "wire", AgentChange::Reroute))?;
         }
-        tell(&connect::connect(&goal, id)?)?;
+        tell(&connect::connect(&goal, agent)?)?;
         out::line(format!(
-            "`metaclaw stop` puts its files back until the next start, `metaclaw unwire {id}` for good"
+            "`metaclaw stop` puts its files back until the next start, `metaclaw unwire {}` for good",
+            agent.id
         ))?;
         if goal.running.is_some() || self.no_start {
             return Ok(ExitCode::SUCCESS);
@@ -122,11 +119,16 @@ impl WireArgs {
     }
 
     /// Decides whose model answers the agent, and writes it into the settings.
-    fn settle(&self, goal: &mut Goal, agent: Routed<'_>, asks: &AskedToday) -> anyhow::Result<()> {
+    fn settle(
+        &self,
+        goal: &mut Goal,
+        agent: &AgentProfile,
+        asks: &AskedToday,
+    ) -> anyhow::Result<()> {
         if goal.is_settled(agent) {
             return Ok(());
         }
-        let name = agent.name;
+        let name = &agent.name;
         let today = format!(
             "{name} asks {} today",
             asks_text(asks.model.as_deref(), &asks.url)
@@ -181,9 +183,7 @@ impl UnwireArgs {
         let agents = if let Some(name) = self.agent {
             vec![name]
         } else {
-            let mut all = vec![OPENCLAW_ID.to_owned()];
-            all.extend(wires(&context.home).agents()?);
-            all
+            wires(&context.home).agents()?
         };
         let mut any = false;
         for agent in agents {

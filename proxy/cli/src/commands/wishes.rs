@@ -61,7 +61,7 @@ enum WishesCommand {
         /// The number of a wish to accept. It is in force from the next session on.
         #[arg(long)]
         accept: Option<u64>,
-        /// The number of a wish to dismiss. What says the same is not proposed again.
+        /// The number of a wish to dismiss. The same is not proposed again.
         #[arg(long, conflicts_with = "accept")]
         dismiss: Option<u64>,
     },
@@ -177,14 +177,17 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
     Ok(())
 }
 
+fn in_force<'v>(view: &'v LessonsView, wish: &str, of: Option<&SenderId>) -> Option<&'v Lesson> {
+    let mut lessons = view.lessons.iter().rev();
+    lessons.find(|lesson| {
+        let is_of = lesson.origin.sender.as_ref() == of;
+        is_of && lesson.wish == wish && lesson.state == LessonState::InForce
+    })
+}
+
 /// A wish of another person, whose effect is not counted.
 fn row_of_person(sender: &SenderId, wish: &str, view: &LessonsView) -> Vec<String> {
-    let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|lesson| {
-        lesson.wish == wish
-            && lesson.origin.sender.as_ref() == Some(sender)
-            && lesson.state == LessonState::InForce
-    });
+    let lesson = in_force(view, wish, Some(sender));
     let number = lesson.map(|one| one.n.to_string()).unwrap_or_default();
     let place = format!("{sender}'s (--sender)");
     let none = String::new;
@@ -198,10 +201,7 @@ fn row(wish: &str, counts: &LessonCounts, view: &LessonsView) -> Vec<String> {
         let own = [wish.to_owned(), place, String::new()];
         return own.into_iter().chain(counted).collect();
     }
-    let mut of_wish = view.lessons.iter().rev();
-    let lesson = of_wish.find(|one| {
-        one.wish == wish && one.origin.sender.is_none() && one.state == LessonState::InForce
-    });
+    let lesson = in_force(view, wish, None);
     let mut learned = match lesson {
         Some(lesson) => format!("{} ago", out::since(lesson.origin.at_ms)),
         None => "written by hand".to_owned(),

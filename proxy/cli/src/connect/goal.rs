@@ -11,7 +11,7 @@ use metaclaw_settings::{
     address::{host, is_here},
     edit,
 };
-use metaclaw_wiring::{Api, AskedToday, Found, Target, WiringError};
+use metaclaw_wiring::{AgentProfile, Api, AskedToday, Found, Target};
 
 use crate::{
     commands::{
@@ -29,28 +29,6 @@ pub(crate) struct Goal {
     pub(crate) policy: Policy,
     /// The origin of the proxy, if it runs.
     pub(crate) running: Option<String>,
-}
-
-/// An agent as `agents.*` and `upstreams.*` name it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Routed<'a> {
-    /// The agent that the proxy sees.
-    pub agent: &'a str,
-    /// The upstream that stands for the agent's own provider.
-    pub upstream: &'a str,
-    /// The agent's name for a person.
-    pub name: &'a str,
-}
-
-pub(crate) fn with_hand(error: WiringError) -> anyhow::Error {
-    let by_hand = match &error {
-        WiringError::Layout { by_hand, .. } => Some(by_hand.clone()),
-        _ => None,
-    };
-    match by_hand {
-        Some(by_hand) => anyhow::anyhow!("{error}; by hand:\n{by_hand}"),
-        None => error.into(),
-    }
 }
 
 /// Returns a model and an address, in words.
@@ -142,22 +120,21 @@ impl Goal {
     }
 
     /// Returns whether the owner's settings name other upstreams for the agent. Then nothing is asked or changed.
-    pub(crate) fn is_settled(&self, agent: Routed<'_>) -> bool {
-        let own = self
-            .routing(agent.agent)
-            .map_or(&[][..], |own| &own.upstream);
-        own.iter().any(|name| name != agent.upstream)
+    pub(crate) fn is_settled(&self, agent: &AgentProfile) -> bool {
+        let own = self.routing(agent.caller());
+        let own = own.map_or(&[][..], |own| &own.upstream);
+        own.iter().any(|name| *name != agent.id)
     }
 
     /// Returns who would answer the agent by the settings, if that is not what it asks today.
-    pub(crate) fn other_answer(&self, agent: Routed<'_>, asks: &AskedToday) -> Option<String> {
+    pub(crate) fn other_answer(&self, agent: &AgentProfile, asks: &AskedToday) -> Option<String> {
         let config = &self.loaded.config;
-        let own = self.routing(agent.agent);
+        let own = self.routing(agent.caller());
         let mode = own.and_then(|own| own.mode).unwrap_or(config.learner.mode);
         if self.policy.is_some() && mode != Mode::SkillsOnly {
             return Some("the model that MetaClaw trains".to_owned());
         }
-        if own.is_some_and(|own| own.upstream.iter().any(|name| name == agent.upstream)) {
+        if own.is_some_and(|own| own.upstream.contains(&agent.id)) {
             return None;
         }
         let Target {
@@ -165,7 +142,7 @@ impl Goal {
             model,
             upstream,
             ..
-        } = self.target(agent.agent);
+        } = self.target(agent.caller());
         let (order, upstreams) = (&config.gateway.routing.order, &config.gateway.upstreams);
         let mut addresses = order.iter().filter_map(|name| match name.as_str() {
             POLICY => None,
@@ -179,8 +156,8 @@ impl Goal {
     }
 
     /// Writes into the settings that the agent's own provider answers it.
-    pub(crate) fn keep(&mut self, agent: Routed<'_>, asks: &AskedToday) -> anyhow::Result<()> {
-        let Routed { upstream, name, .. } = agent;
+    pub(crate) fn keep(&mut self, agent: &AgentProfile, asks: &AskedToday) -> anyhow::Result<()> {
+        let (name, upstream, caller) = (&agent.name, &agent.id, agent.caller());
         let needs_key = self.loaded.config.gateway.proxy.requires_key();
         if asks.sends_login && needs_key {
             bail!(
@@ -205,11 +182,8 @@ impl Goal {
             (of_upstream("url"), Some(asks.url.clone())),
             (of_upstream("dialect"), dialect),
             (of_upstream("keys"), keys.transpose()?),
-            (
-                format!("agents.{}.upstream", agent.agent),
-                Some(upstream.to_owned()),
-            ),
-            (format!("agents.{}.mode", agent.agent), mode),
+            (format!("agents.{caller}.upstream"), Some(upstream.clone())),
+            (format!("agents.{caller}.mode"), mode),
         ])
     }
 
@@ -220,12 +194,12 @@ impl Goal {
     }
 
     /// Takes out of the settings that the agent's own provider answers it.
-    pub(crate) fn replace(&mut self, agent: Routed<'_>) -> anyhow::Result<()> {
-        let own = self.routing(agent.agent);
-        if own.is_some_and(|own| own.upstream == [agent.upstream]) {
+    pub(crate) fn replace(&mut self, agent: &AgentProfile) -> anyhow::Result<()> {
+        let own = self.routing(agent.caller());
+        if own.is_some_and(|own| own.upstream == [agent.id.as_str()]) {
             for section in [
-                format!("agents.{}", agent.agent),
-                format!("upstreams.{}", agent.upstream),
+                format!("agents.{}", agent.caller()),
+                format!("upstreams.{}", agent.id),
             ] {
                 edit::unset_in_file(&self.file, &section)?;
             }

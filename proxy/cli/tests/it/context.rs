@@ -21,7 +21,7 @@ async fn told(context: u64) -> [bool; 3] {
     home.json_until(&["status", "--json"], |it| it["context"] == context)
         .await;
     let sentence =
-        format!("the policy model's context is {context} tokens, and OpenClaw needs 16000");
+        format!("your own model reads at most {context} tokens at once, and OpenClaw needs 16000");
     let status = home.ask(&["status"]).await;
     let doctor = home.run(&["doctor"]).await;
     let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
@@ -52,5 +52,5 @@ async fn doctor_reads_the_context_of_a_model_in_a_folder_where_nothing_runs() {
     home.ask(&["config", "trainer.model", &model]).await;
     let doctor = home.run(&["doctor"]).await;
     let said = String::from_utf8_lossy(&doctor.stdout);
-    assert!(said.contains("context is 4096 tokens"), "{said}");
+    assert!(said.contains("at most 4096 tokens"), "{said}");
 }

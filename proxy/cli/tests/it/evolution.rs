@@ -60,7 +60,10 @@ async fn a_skill_that_was_written_is_reviewed_served_counted_and_forgotten() {
         ],
     );
     let refused = home.refusal(&["skills", "show", "ask-where"]).await;
-    assert_eq!(refused, "metaclaw: there is no skill ask-where");
+    assert_eq!(
+        refused,
+        "metaclaw: no skill ask-where: see `metaclaw skills list`"
+    );
 
     let said = home.ask(&["skills", "accept", "ask-where"]).await;
     assert!(

@@ -60,7 +60,7 @@ async fn status_report_and_page_show_the_same_numbers() {
     proxy.chat("a", &words).await;
 
     // The judge was asked about one reply of five. So there is no share of good ones.
-    let line = "1 complaint and 2 thanks after 5 replies that you answered";
+    let line = "1 complaint and 2 thanks in your answers to 5 replies";
     let status = async || home.ask(&["status"]).await;
     let is_told = |status: &String| status.contains(&format!("replies: today {line}\n"));
     let status = until("three verdicts", status, is_told).await;

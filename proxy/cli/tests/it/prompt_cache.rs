@@ -67,7 +67,7 @@ async fn status_and_report_say_what_the_cache_served_and_what_broke_the_prefix()
     let (counts, lines) = section.split_once("\n\n").unwrap();
     assert_eq!(
         counts,
-        "In these days the prompt's prefix broke 2 times: 1 by a lesson or an adapter, 1 by the client."
+        "In these days a change early in the prompt cost the cache 2 times: 1 by a lesson or an adapter, 1 by the agent."
     );
     let lines: Vec<&str> = lines.lines().collect();
     assert_eq!(

@@ -114,10 +114,10 @@ async fn a_person_is_asked_again_where_an_answer_fails() {
     let home = Home::new("");
     let setup = ["setup", "--port", "0", "--api-base", &upstream.url];
     let answers = [
-        ("Key (", "sk-wrong-key-0123"),
+        ("API key (", "sk-wrong-key-0123"),
         ("Keep it", ""),
         ("Its address", ""),
-        ("Key (", KEY),
+        ("API key (", KEY),
         ("Model [", "skripted"),
         ("Keep it", "no"),
         ("Model [", "scripted"),
@@ -136,7 +136,7 @@ async fn enter_keeps_what_is_there() {
     let home = Home::before(&upstream.url);
     let before = home.read("config.yaml");
     let answers = [
-        ("Who has the model [custom]", ""),
+        ("Which provider [custom]", ""),
         ("Its address", ""),
         ("Enter keeps sk-…abcd", ""),
         ("Model [scripted]", ""),
@@ -150,7 +150,7 @@ async fn enter_keeps_what_is_there() {
 async fn questions_that_end_early_leave_the_file_as_it_was() {
     let upstream = Upstream::new();
     let home = Home::new("mode: auto\n");
-    let answers = [("Who has the model", "custom"), ("Its address", "\u{4}")];
+    let answers = [("Which provider", "custom"), ("Its address", "\u{4}")];
     let seen = asked(&home, &upstream, &["setup"], &answers).await;
     has(&seen, ["the questions ended: nothing was written"]);
     assert_eq!(home.read("config.yaml"), "mode: auto\n");
@@ -160,18 +160,18 @@ async fn questions_that_end_early_leave_the_file_as_it_was() {
 async fn each_choice_asks_only_what_it_needs() {
     let upstream = Upstream::new();
     let provider = [
-        ("Who has the model [openai]", "2"),
-        ("Key (", KEY),
+        ("Which provider [openai]", "2"),
+        ("API key (", KEY),
         ("Model [claude-sonnet-4-6]", ""),
     ];
     let own_model = [
-        ("Who has the model", "none"),
+        ("Which provider", "none"),
         ("Model to train", "demo"),
         ("When are its weights trained [auto]", ""),
     ];
     let no_model = [
-        ("Who has the model [openai]", ""),
-        ("Key (", KEY),
+        ("Which provider [openai]", ""),
+        ("API key (", KEY),
         ("Model [gpt-4o]", "-"),
     ];
     for (settings, answers, expected) in [
@@ -221,7 +221,7 @@ async fn enter_takes_what_openclaw_asks() {
     let file = openclaw(&home, &upstream);
     let before = std::fs::read_to_string(&file).unwrap();
     let answers = [
-        ("Who has the model [custom]", ""),
+        ("Which provider [custom]", ""),
         ("Its address", ""),
         ("Enter keeps sk-…abcd", ""),
         ("Point OpenClaw at MetaClaw", ""),

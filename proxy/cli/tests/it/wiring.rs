@@ -130,7 +130,7 @@ async fn one_yes_and_everything_back_in_one_command() {
     let (is_well, checks) = person.doctor(&[]).await;
     assert!(is_well, "{checks}");
     assert_eq!(
-        (verdict(&checks, "agent"), verdict(&checks, "proxy")),
+        (verdict(&checks, "openclaw"), verdict(&checks, "proxy")),
         ("fine", "fine"),
         "{checks}"
     );
@@ -158,7 +158,10 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     person.kill().await;
     assert!(person.asks_us());
     let (is_well, checks) = person.doctor(&[]).await;
-    assert!(!is_well && verdict(&checks, "agent") == "bad", "{checks}");
+    assert!(
+        !is_well && verdict(&checks, "openclaw") == "bad",
+        "{checks}"
+    );
     let status = home.run(&["status"]).await;
     assert_eq!(status.status.code(), Some(3));
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
@@ -170,7 +173,10 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
         ],
     );
     let (is_well, checks) = person.doctor(&["--fix"]).await;
-    assert!(is_well && verdict(&checks, "agent") == "mended", "{checks}");
+    assert!(
+        is_well && verdict(&checks, "openclaw") == "mended",
+        "{checks}"
+    );
     assert_eq!(person.text(), person.before);
     let status = home.run(&["status"]).await;
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
@@ -193,7 +199,10 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
         .replace("cloud/m", "cloud/next");
     std::fs::write(&person.file, &other).unwrap();
     let said = home.ask(&START).await;
-    has(&said, ["OpenClaw asks cloud/next now, and is left alone"]);
+    has(
+        &said,
+        ["OpenClaw does not ask MetaClaw: it asks cloud/next now, and is left alone"],
+    );
     home.ask(&["stop"]).await;
     assert_eq!(person.text(), other);
     home.ask(&["start", "-d", "--port", "0", "--yes"]).await;

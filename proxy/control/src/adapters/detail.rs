@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, path::Path};
 
 use metaclaw_chat::{AgentId, if_there, unix_ms};
-use metaclaw_learner::GateReport;
+use metaclaw_learner::{BatchStats, DataSetUse, GateReport, Numbers, Replayed};
 use metaclaw_skills::Library;
 use metaclaw_trainer_api::wire::CheckpointInfo;
 use metaclaw_turns::{LogError, Step, StepOutcome, TurnLog};
@@ -22,13 +22,10 @@ pub struct AdapterView {
     /// Sessions and replies that hold it, and the pointers of its agents.
     pub n_leases: usize,
     /// Optimiser steps behind it, where its checkpoint is there.
-    #[serde(default)]
     pub step: Option<u64>,
     /// What it was trained from; none is the base model.
-    #[serde(default)]
     pub parent: Option<String>,
     /// When it was made, in Unix milliseconds.
-    #[serde(default)]
     pub created_ms: Option<u64>,
     /// Why it may not serve: the gate declined it, or has not passed it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -283,8 +280,8 @@ pub struct ManifestView {
     /// The scores of those when the step took them.
     pub scores: BTreeMap<String, i64>,
     pub shape: ShapeView,
-    pub numbers: NumbersView,
-    pub batch: BatchView,
+    pub numbers: Numbers,
+    pub batch: BatchStats,
     pub made: Option<MadeView>,
 }
 
@@ -301,35 +298,6 @@ pub struct ShapeView {
     pub targets: Vec<String>,
 }
 
-/// What a step measured.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct NumbersView {
-    pub loss: f64,
-    /// The part of each method in it.
-    pub losses: BTreeMap<String, f64>,
-    pub grad_norm: f64,
-    pub learning_rate: f64,
-    /// Whether the gradient was out of line and was dropped.
-    pub skipped: bool,
-}
-
-/// What the samples of a step were like.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct BatchView {
-    /// Samples of each method.
-    pub samples: BTreeMap<String, u64>,
-    pub reward: MeanView,
-    pub advantage: MeanView,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct MeanView {
-    pub mean: f64,
-}
-
 /// With what a checkpoint was made.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -339,30 +307,11 @@ pub struct MadeView {
     /// The seed of the first weights of its lineage.
     pub seed: u64,
     /// The replay that made it; none of a step that was made beside the chat.
-    pub replay: Option<ReplayView>,
+    pub replay: Option<Replayed>,
     /// The data set that it was trained from; none of a step on turns.
-    pub data: Option<DataSetView>,
+    pub data: Option<DataSetUse>,
     /// `rl.*` as it was in force, by key.
     pub config: Map<String, Value>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ReplayView {
-    pub name: Option<String>,
-}
-
-/// A data set, and the epoch of it that a checkpoint is of.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct DataSetView {
-    pub file: String,
-    pub n_rows: u64,
-    pub n_held_out: u64,
-    pub epoch: u64,
-    pub epochs: u64,
-    pub held_out_before: Option<f64>,
-    pub held_out_loss: Option<f64>,
 }
 
 // === impl ManifestView ===

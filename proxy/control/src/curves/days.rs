@@ -13,8 +13,6 @@ use crate::{
     shares::wilson,
 };
 
-const NO_TOKENS: &str = "No upstream has reported a number of tokens in these days.";
-
 type CountsByDay = BTreeMap<Date, DailyCounts>;
 
 /// Returns the curves of the days up to `now_ms`, with the lessons of these days as marks. Without a log they have no
@@ -59,12 +57,10 @@ pub(crate) async fn by_day(
 }
 
 fn complaints(days: &CountsByDay) -> Curve {
-    of_days(
+    Curve::new(
         "complaints",
-        "Complaints in 20 replies",
-        "How many of 20 replies that you answered were followed by a complaint. Fewer is better.",
-        "Fewer than 20 replies were answered in these days.",
         CurveUnit::Amount,
+        CurveAxis::Days,
         vec![of_verdicts("complaints", days, |verdicts| {
             let share = verdicts.complaints();
             Some(CurvePoint {
@@ -84,23 +80,19 @@ fn first_replies(days: &CountsByDay) -> Curve {
             ..CurvePoint::default()
         })
     };
-    of_days(
+    Curve::new(
         "first_replies",
-        "Words of first replies",
-        "How long the first reply of a conversation is, on average. After a wish for short or long answers it should change.",
-        "No conversation began in these days.",
         CurveUnit::Amount,
+        CurveAxis::Days,
         vec![line("words", days, words)],
     )
 }
 
 fn pass_rate(days: &CountsByDay) -> Curve {
-    of_days(
+    Curve::new(
         "pass_rate",
-        "Good verdicts",
-        "The share of judged replies that are good, and the range in which it may lie by chance (95 %).",
-        "Too few replies were judged: without training, only what may be a complaint, and thanks.",
         CurveUnit::Share,
+        CurveAxis::Days,
         vec![of_verdicts("good of the judged", days, |verdicts| {
             let share = verdicts.pass_rate()?;
             Some(CurvePoint {
@@ -140,12 +132,10 @@ fn of_verdicts(
 }
 
 fn prompts(days: &CountsByDay) -> Curve {
-    of_days(
+    Curve::new(
         "prompts",
-        "Prompt tokens a day",
-        "The tokens of a day's prompts as the upstreams count them, and the part that a provider read from its cache, which costs a fraction.",
-        NO_TOKENS,
         CurveUnit::Tokens,
+        CurveAxis::Days,
         vec![
             line("all", days, |counts| amount(chat_tokens(counts).prompt)),
             line("from the cache", days, |counts| {
@@ -153,27 +143,6 @@ fn prompts(days: &CountsByDay) -> Curve {
             }),
         ],
     )
-}
-
-fn of_days(
-    id: &str,
-    title: &str,
-    about: &str,
-    empty: &str,
-    unit: CurveUnit,
-    lines: Vec<CurveLine>,
-) -> Curve {
-    Curve {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        about: about.to_owned(),
-        empty: empty.to_owned(),
-        unit,
-        axis: CurveAxis::Days,
-        lines,
-        range: None,
-        marks: Vec::new(),
-    }
 }
 
 fn line(

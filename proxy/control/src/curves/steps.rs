@@ -9,35 +9,6 @@ use serde_json::Value;
 
 use super::{Curve, CurveAxis, CurveLine, CurvePoint, CurveUnit, CurvesWanted};
 
-struct StepCurve {
-    id: &'static str,
-    title: &'static str,
-    about: &'static str,
-    empty: &'static str,
-}
-
-const LOSS: StepCurve = StepCurve {
-    id: "loss",
-    title: "Loss of training steps",
-    about: "How far the replies of a step were from what it was to learn, before it learned. Steps with other methods or samples are not comparable.",
-    empty: "No training step has measured this yet.",
-};
-const TESTS: [StepCurve; 2] = [
-    StepCurve {
-        id: "fluency",
-        title: "Fluency of new adapters",
-        about: "How unusual the words of a new adapter's replies are for the model without it, and the most that the gate allows. 0 is what it would have said itself; lower is more fluent.",
-        empty: NO_TEST,
-    },
-    StepCurve {
-        id: "relevance",
-        title: "Relevance of new adapters",
-        about: "How much better a new adapter's reply fits its own question than other questions, and the least that the gate demands. At 0 it would fit any question.",
-        empty: NO_TEST,
-    },
-];
-const NO_TEST: &str = "The gate has measured this of no adapter yet.";
-
 /// A step that made an adapter.
 struct MadeStep<'a> {
     agent: &'a str,
@@ -73,21 +44,18 @@ fn curves(steps: &[Step], figures: &[StepFigures]) -> Vec<Curve> {
         .iter()
         .filter_map(|step| Some((step.adapter.as_str(), step.get("loss/total")?)))
         .collect();
-    let loss = of_steps(&LOSS, &made, |step| {
+    let loss = of_steps("loss", &made, |step| {
         let value = *losses.get(step.adapter)?;
         Some(CurvePoint {
             value,
             ..CurvePoint::default()
         })
     });
-    let tests = TESTS.iter().map(|curve| {
-        of_steps(curve, &made, |step| {
+    let tests = ["fluency", "relevance"].map(|id| {
+        of_steps(id, &made, |step| {
             // A report of an older form has no point.
             let report = GateReport::deserialize(step.gate?).ok()?;
-            let test = report
-                .tests
-                .into_iter()
-                .find(|test| test.name == curve.id)?;
+            let test = report.tests.into_iter().find(|test| test.name == id)?;
             Some(CurvePoint {
                 value: test.value.filter(|value| value.is_finite())?,
                 limit: test.limit.filter(|limit| limit.is_finite()),
@@ -125,7 +93,7 @@ fn made(steps: &[Step]) -> Vec<MadeStep<'_>> {
 
 /// Returns a curve with a line for each agent.
 fn of_steps(
-    curve: &StepCurve,
+    id: &str,
     steps: &[MadeStep<'_>],
     measured: impl Fn(&MadeStep<'_>) -> Option<CurvePoint>,
 ) -> Curve {
@@ -141,19 +109,8 @@ fn of_steps(
         }
     }
     let lines = lines.into_iter();
-    Curve {
-        id: curve.id.to_owned(),
-        title: curve.title.to_owned(),
-        about: curve.about.to_owned(),
-        empty: curve.empty.to_owned(),
-        unit: CurveUnit::Plain,
-        axis: CurveAxis::Steps,
-        lines: lines
-            .map(|(agent, points)| CurveLine::new(agent.to_owned(), points))
-            .collect(),
-        range: None,
-        marks: Vec::new(),
-    }
+    let lines = lines.map(|(agent, points)| CurveLine::new(agent.to_owned(), points));
+    Curve::new(id, CurveUnit::Plain, CurveAxis::Steps, lines.collect())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::{Context as _, ensure};
 use metaclaw_chat::AgentId;
 use metaclaw_settings::adopt;
 
@@ -31,29 +32,6 @@ pub struct MigrationRequest {
     pub dry_run: bool,
 }
 
-/// Why a folder is not migrated. Nothing was written.
-#[derive(Debug, thiserror::Error)]
-pub enum OldHomeError {
-    #[error("cannot read {}: {source}", dir.display())]
-    Read { dir: PathBuf, source: io::Error },
-    #[error(
-        "{} is no home of the Python MetaClaw: it has none of {}", dir.display(), SIGNS.join(", ")
-    )]
-    Foreign { dir: PathBuf },
-    #[error(
-        "{dir} is this program's own home folder, and nothing is migrated onto itself. Either move the old home away and migrate it from there (`mv {dir} {dir}-python`, then `metaclaw migrate {dir}-python`), or name a new home: `metaclaw --home DIR migrate {dir}`",
-        dir = dir.display()
-    )]
-    Itself { dir: PathBuf },
-    #[error(
-        "{dir} is already a home of this program, and works as it is: `metaclaw --home {dir} start`",
-        dir = dir.display()
-    )]
-    Ours { dir: PathBuf },
-    #[error("a proxy runs in {}: `metaclaw stop` first", dir.display())]
-    Runs { dir: PathBuf },
-}
-
 #[derive(Debug)]
 pub(super) struct OldHome {
     pub(super) dir: PathBuf,
@@ -68,26 +46,31 @@ impl OldHome {
     /// Opens the home that is to be migrated into `home`.
     ///
     /// # Errors
-    /// [`OldHomeError`]; a config.yaml that is not YAML.
+    /// Says why the folder is not migrated. Nothing was written.
     pub(super) fn open(request: &MigrationRequest, home: &Home) -> anyhow::Result<Self> {
-        let dir = fs::canonicalize(&request.from).map_err(|source| OldHomeError::Read {
-            dir: request.from.clone(),
-            source,
-        })?;
+        let from = &request.from;
+        let opened = fs::canonicalize(from);
+        let dir = opened.with_context(|| format!("cannot read {}", from.display()))?;
+        let shown = dir.display();
         let has_one_of = |names: &[&str]| names.iter().any(|name| dir.join(name).exists());
-        if has_one_of(&OURS) {
-            return Err(OldHomeError::Ours { dir }.into());
-        }
-        if dir == real(home.dir()) {
-            return Err(OldHomeError::Itself { dir }.into());
-        }
-        if !has_one_of(&SIGNS) {
-            return Err(OldHomeError::Foreign { dir }.into());
-        }
-        if home.holder()?.is_some() {
-            let dir = home.dir().to_owned();
-            return Err(OldHomeError::Runs { dir }.into());
-        }
+        ensure!(
+            !has_one_of(&OURS),
+            "{shown} is already a home of this program, and works as it is: `metaclaw --home {shown} start`"
+        );
+        ensure!(
+            dir != real(home.dir()),
+            "{shown} is this program's own home folder, and nothing is migrated onto itself. Either move the old home away and migrate it from there (`mv {shown} {shown}-python`, then `metaclaw migrate {shown}-python`), or name a new home: `metaclaw --home DIR migrate {shown}`"
+        );
+        ensure!(
+            has_one_of(&SIGNS),
+            "{shown} is no home of the Python MetaClaw: it has none of {}",
+            SIGNS.join(", ")
+        );
+        ensure!(
+            home.holder()?.is_none(),
+            "a proxy runs in {}: `metaclaw stop` first",
+            home.dir().display()
+        );
         let config = dir.join("config.yaml");
         let texts = if config.exists() {
             adopt::texts(&config)?

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use metaclaw_chat::display_as_serde;
 use serde::Serialize;
 
 /// What became of everything that was found.
@@ -76,17 +77,4 @@ impl MigrationReport {
     }
 }
 
-// === impl MigratedKind ===
-
-impl MigratedKind {
-    /// Returns the word that a person reads.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Setting => "setting",
-            Self::Key => "key",
-            Self::Skill => "skill",
-            Self::Adapter => "adapter",
-            Self::File => "file",
-        }
-    }
-}
+display_as_serde!(MigratedKind);

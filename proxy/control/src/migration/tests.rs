@@ -63,7 +63,7 @@ impl Homes {
 fn names(report: &MigrationReport, outcome: &MigrationOutcome) -> Vec<String> {
     let items = report.items.iter().filter(|item| item.outcome == *outcome);
     items
-        .map(|item| format!("{} {}", item.kind.as_str(), item.name))
+        .map(|item| format!("{} {}", item.kind, item.name))
         .collect()
 }
 

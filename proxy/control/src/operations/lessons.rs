@@ -152,8 +152,7 @@ async fn lesson_counts(
     let Some(log) = instance.log_if_any().await? else {
         return Ok(BTreeMap::new());
     };
-    let counts = log.lesson_counts(agent).await;
-    counts.map_err(OperationFailure::unavailable)
+    Ok(log.lesson_counts(agent).await?)
 }
 
 async fn counted(instance: &Instance, changed: LessonChanged) -> String {
@@ -181,6 +180,5 @@ async fn counted(instance: &Instance, changed: LessonChanged) -> String {
 pub(super) async fn on_files<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
 ) -> Result<T, OperationFailure> {
-    let done = tokio::task::spawn_blocking(work).await;
-    Ok(done.map_err(OperationFailure::unavailable)??)
+    Ok(tokio::task::spawn_blocking(work).await??)
 }

@@ -167,8 +167,7 @@ impl Operation for GetSchedule {
             })?);
         };
         // A turn may have ended since the last look.
-        let asked = log.last_main_ms().await;
-        let last_main_ms = asked.map_err(OperationFailure::unavailable)?;
+        let last_main_ms = log.last_main_ms().await?;
         learning.schedule.window(now_ms(), last_main_ms);
         Ok(learning.schedule.save(now_ms()))
     }

@@ -39,11 +39,9 @@ impl Operation for ListRollouts {
 
     async fn perform(self, instance: &Instance) -> Result<Vec<ListedRollout>, OperationFailure> {
         let log = instance.log().await?;
-        let found = log.rollouts(self).await;
-        let found = found.map_err(OperationFailure::unavailable)?;
+        let found = log.rollouts(self).await?;
         let ids = found.iter().map(|found| found.id.clone()).collect();
-        let turns = log.rollout_turns(ids).await;
-        let turns = turns.map_err(OperationFailure::unavailable)?;
+        let turns = log.rollout_turns(ids).await?;
         let listed = found.into_iter().map(|rollout| ListedRollout {
             n_turns: turns.get(&rollout.id).map_or(0, Vec::len),
             rollout: without_key(rollout),
@@ -59,16 +57,13 @@ impl Operation for GetRollout {
 
     async fn perform(self, instance: &Instance) -> Result<Option<ShownRollout>, OperationFailure> {
         let log = instance.log().await?;
-        let rollout = log.rollout(&self.0).await;
-        let Some(rollout) = rollout.map_err(OperationFailure::unavailable)? else {
+        let Some(rollout) = log.rollout(&self.0).await? else {
             return Ok(None);
         };
-        let ids = log.rollout_turns(vec![self.0.clone()]).await;
-        let ids = ids.map_err(OperationFailure::unavailable)?.remove(&self.0);
+        let mut ids = log.rollout_turns(vec![self.0.clone()]).await?;
         let mut turns = Vec::new();
-        for id in ids.unwrap_or_default() {
-            let turn = log.get(id).await;
-            turns.extend(turn.map_err(OperationFailure::unavailable)?);
+        for id in ids.remove(&self.0).unwrap_or_default() {
+            turns.extend(log.get(id).await?);
         }
         let rollout = without_key(rollout);
         Ok(Some(ShownRollout { rollout, turns }))

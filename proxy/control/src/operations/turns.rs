@@ -12,7 +12,7 @@ use futures_util::{
 use metaclaw_chat::{Score, TurnId, now_ms};
 use metaclaw_learner::{About, Feedback};
 use metaclaw_turns::{
-    ConversationPage, Fingerprint, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome, RestoredTurn, Turn,
+    ConversationPage, Fingerprint, ImportOutcome, LogCounts, MAX_IMPORT_BYTES, RestoredTurn, Turn,
     TurnSummary,
 };
 use serde::{Deserialize, Serialize};
@@ -72,8 +72,7 @@ impl Operation for TurnsQuery {
     type Reply = Vec<TurnSummary>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<TurnSummary>, OperationFailure> {
-        let listed = instance.log().await?.list(self).await;
-        listed.map_err(OperationFailure::unavailable)
+        Ok(instance.log().await?.list(self).await?)
     }
 }
 
@@ -83,8 +82,7 @@ impl Operation for ConversationFilter {
     type Reply = ConversationPage;
 
     async fn perform(self, instance: &Instance) -> Result<ConversationPage, OperationFailure> {
-        let listed = instance.log().await?.conversations(self).await;
-        listed.map_err(OperationFailure::unavailable)
+        Ok(instance.log().await?.conversations(self).await?)
     }
 }
 
@@ -94,8 +92,7 @@ impl Operation for GetTurn {
     type Reply = Option<Turn>;
 
     async fn perform(self, instance: &Instance) -> Result<Option<Turn>, OperationFailure> {
-        let turn = instance.log().await?.get(self.0).await;
-        turn.map_err(OperationFailure::unavailable)
+        Ok(instance.log().await?.get(self.0).await?)
     }
 }
 
@@ -106,8 +103,7 @@ impl Operation for RateReply {
 
     async fn perform(self, instance: &Instance) -> Result<RatedReply, OperationFailure> {
         let learner = &instance.process()?.learning.learner;
-        let turn = instance.log().await?.get(self.turn).await;
-        let turn = turn.map_err(OperationFailure::unavailable)?;
+        let turn = instance.log().await?.get(self.turn).await?;
         let turn = turn.with_context(|| format!("there is no turn {}", self.turn))?;
         let feedback = Feedback {
             about: About::Turn(self.turn),
@@ -184,11 +180,10 @@ impl Operation for Restore {
     const PATH: &'static str = "restore";
     const MAX_BODY: usize = MAX_IMPORT;
     const DEADLINE: Duration = Duration::from_secs(120);
-    type Reply = RestoreOutcome;
+    type Reply = ImportOutcome;
 
-    async fn perform(self, instance: &Instance) -> Result<RestoreOutcome, OperationFailure> {
-        let restored = instance.log().await?.restore(self.0).await;
-        restored.map_err(OperationFailure::unavailable)
+    async fn perform(self, instance: &Instance) -> Result<ImportOutcome, OperationFailure> {
+        Ok(instance.log().await?.restore(self.0).await?)
     }
 }
 
@@ -198,8 +193,7 @@ impl Operation for FindLacking {
     type Reply = Vec<bool>;
 
     async fn perform(self, instance: &Instance) -> Result<Vec<bool>, OperationFailure> {
-        let lacks = instance.log().await?.lacks(self.0).await;
-        lacks.map_err(OperationFailure::unavailable)
+        Ok(instance.log().await?.lacks(self.0).await?)
     }
 }
 
@@ -209,7 +203,6 @@ impl Operation for RaiseCounts {
     type Reply = ();
 
     async fn perform(self, instance: &Instance) -> Result<(), OperationFailure> {
-        let raised = instance.log().await?.raise_counts(self.0).await;
-        raised.map_err(OperationFailure::unavailable)
+        Ok(instance.log().await?.raise_counts(self.0).await?)
     }
 }

@@ -63,8 +63,7 @@ impl Operation for ListAdapters {
         }
         let mut details = adapters::on_disk(&instance.checkpoints()?)?;
         if let Some(log) = instance.log_if_any().await? {
-            let added = adapters::add_outcomes(log, &mut details).await;
-            added.map_err(OperationFailure::unavailable)?;
+            adapters::add_outcomes(log, &mut details).await?;
         }
         Ok(details)
     }
@@ -79,16 +78,14 @@ impl Operation for ListSteps {
         let Some(log) = instance.log_if_any().await? else {
             return Ok(Vec::new());
         };
-        let all = log.all_steps().await;
-        let mut steps = all.map_err(OperationFailure::unavailable)?;
+        let mut steps = log.all_steps().await?;
         if let Some(agent) = self.0 {
             steps.retain(|step| step.begun.agent == agent);
         }
         let library = instance.library()?;
         let mut details = Vec::with_capacity(steps.len());
         for step in steps {
-            let hints = log.hints(step.begun.turns.clone()).await;
-            let hints = hints.map_err(OperationFailure::unavailable)?;
+            let hints = log.hints(step.begun.turns.clone()).await?;
             details.push(StepDetail::new(step, &library, hints));
         }
         Ok(details)
@@ -152,7 +149,7 @@ async fn choose(instance: &Instance, choice: &AdapterChoice) -> anyhow::Result<V
     let adapter = choice.adapter.as_deref();
     if let Some(rooms) = instance.running() {
         let known = rooms.training.backend.as_ref();
-        let backend = known.context("there is no policy model, so no weights serve")?;
+        let backend = known.context("no model is trained here, so there are no adapters: set trainer.model, or rl.remote_url")?;
         can_serve(&**backend, adapter).await?;
     } else {
         refuse_unknown(instance, adapter)?;

@@ -160,7 +160,7 @@ async fn a_day_is_told_in_words() {
 
     ## Verdicts
 
-    1 complaint and 1 thanks after 6 replies that you answered; 1 with a hint of what would have been better.
+    1 complaint and 1 thanks in your answers to 6 replies; 1 with a hint of what would have been better.
 
     ## Not used
 
@@ -241,7 +241,7 @@ async fn numbers_outlive_the_texts_of_a_day() {
 
     ## Verdicts
 
-    1 complaint and 1 thanks after 6 replies that you answered; 0 with a hint of what would have been better.
+    1 complaint and 1 thanks in your answers to 6 replies; 0 with a hint of what would have been better.
 
     ## Tokens
 

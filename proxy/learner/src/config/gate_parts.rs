@@ -1,7 +1,5 @@
 //! `gate.accept_without`: kinds of tests, named.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +16,6 @@ pub enum GatePart {
     /// Whether it prefers what its owner accepted.
     Preference,
 }
-
-/// A set of kinds of tests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Vec<GatePart>", into = "Vec<GatePart>")]
-pub struct GateParts([bool; 4]);
 
 // === impl GatePart ===
 
@@ -51,38 +44,5 @@ impl GatePart {
             Self::Tools => "tools",
             Self::Preference => "preference",
         }
-    }
-}
-
-impl fmt::Display for GatePart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-// === impl GateParts ===
-
-impl GateParts {
-    /// Whether it has this kind.
-    pub fn has(self, part: GatePart) -> bool {
-        GatePart::ALL
-            .into_iter()
-            .zip(self.0)
-            .any(|(own, has)| own == part && has)
-    }
-}
-
-impl From<Vec<GatePart>> for GateParts {
-    fn from(parts: Vec<GatePart>) -> Self {
-        Self(GatePart::ALL.map(|own| parts.contains(&own)))
-    }
-}
-
-impl From<GateParts> for Vec<GatePart> {
-    fn from(parts: GateParts) -> Self {
-        GatePart::ALL
-            .into_iter()
-            .filter(|own| parts.has(*own))
-            .collect()
     }
 }

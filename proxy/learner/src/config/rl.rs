@@ -11,7 +11,7 @@ use smart_default::SmartDefault;
 
 use crate::{
     formulas::RatioClip,
-    methods::{ALIASES, ALL, METHOD_NAMES, Method, Objective, PolicyLoss, TrainingSignal},
+    methods::{ALIASES, ALL, Method, Objective, PolicyLoss, TrainingSignal, allowed_names},
     sample::AdvantageForm,
 };
 
@@ -417,7 +417,7 @@ impl<'de> Deserialize<'de> for Words {
 
 /// `rl.method`: which methods make up a step, in the order in which their examples go to the training server.
 #[derive(Debug, Clone, JsonSchema)]
-#[schemars(extend("format" = "words", "enum" = METHOD_NAMES))]
+#[schemars(extend("format" = "words", "enum" = allowed_names()))]
 pub struct Methods(#[schemars(with = "String")] Vec<&'static dyn Method>);
 
 // === impl Methods ===

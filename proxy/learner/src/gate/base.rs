@@ -4,10 +4,10 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
 
+use metaclaw_chat::make_private;
 use metaclaw_skills::write_private;
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
@@ -318,10 +318,7 @@ fn read(folder: &Path) -> Option<Baseline> {
 }
 
 fn write(folder: &Path, json: &[u8]) -> io::Result<()> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)?;
+    make_private(folder)?;
     write_private(&folder.join(FILE), json)
 }
 

@@ -369,11 +369,11 @@ pub(super) async fn test(
         }
     }
     let unit = format!(
-        "of {} prompts answered as agents need it, of {} asked",
+        "of {} prompts with tools answered well, {} asked",
         prompts.len(),
         tally.asked
     );
-    let broken = "replies to them have a call that nobody can carry out";
+    let broken = "replies with a broken tool call";
     let (least, most) = (least as f64, tally.broken_by_base as f64);
     Ok(vec![
         GateTest::measured("tools", tally.passed as f64, AtLeast, least, &unit),

@@ -5,10 +5,11 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use futures_util::future::BoxFuture;
+use metaclaw_chat::lock;
 use metaclaw_reward::grade::{self, Grade};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -141,7 +142,7 @@ impl RewardFunction {
 
     /// A panic elsewhere leaves a usable list, because each change is one call.
     fn waiting(&self) -> MutexGuard<'_, Vec<WaitingCase>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

@@ -79,28 +79,26 @@ impl BaseModel {
 
 /// What a step measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Numbers {
     /// The sum of the losses of its forward_backward calls.
     pub loss: f64,
     /// The part of each method in that sum, with its weight.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub losses: BTreeMap<String, f64>,
     /// The global 2-norm of the gradient before clipping.
     pub grad_norm: f64,
     pub learning_rate: f64,
     /// Whether the trainer dropped an abnormal gradient, so that the weights did not change.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
     /// The number of ids that the model read.
-    #[serde(default)]
     pub n_tokens: usize,
     /// The number of ids that a server computes for it that shares the beginnings of sequences, as MetaClaw's own does.
-    #[serde(default)]
     pub n_computed: usize,
-    #[serde(default)]
     pub train_seconds: f64,
     /// The distance between the weights before the step and those that had sampled, or `None` if it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
 }
 
@@ -115,6 +113,7 @@ pub struct Drift {
 
 /// Statistics of the samples of a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BatchStats {
     /// The number of samples of each method.
     pub samples: BTreeMap<String, usize>,
@@ -133,7 +132,7 @@ pub struct BatchStats {
     /// The number of optimiser steps behind the weights that sampled its turns, if it is known.
     pub version: Spread,
     /// The groups of a step of rollouts; none for other steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollouts: Option<RolloutStats>,
 }
 
@@ -153,6 +152,7 @@ pub struct RolloutStats {
 
 /// A summary of some numbers. All fields are 0 if there are no numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Spread {
     pub n: usize,
     pub mean: f64,
@@ -219,33 +219,37 @@ pub(crate) struct Provenance {
     pub(crate) config: Value,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Replayed {
-    pub(crate) name: String,
+/// The replay that made a checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Replayed {
+    pub name: String,
     /// The seed of the initial weights if one was chosen, or `None` for the lineage's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Sessions that ended before this time, in Unix milliseconds, are left out; `None` includes all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) since_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DataSetUse {
-    pub(crate) file: String,
-    pub(crate) hash: String,
-    pub(crate) n_rows: usize,
-    pub(crate) n_held_out: usize,
+/// A data set, and the epoch of it that a checkpoint is of.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DataSetUse {
+    pub file: String,
+    pub hash: String,
+    pub n_rows: u64,
+    pub n_held_out: u64,
     /// From 1.
-    pub(crate) epoch: u64,
-    pub(crate) epochs: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) held_out_before: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) held_out_loss: Option<f64>,
+    pub epoch: u64,
+    pub epochs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_before: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_out_loss: Option<f64>,
     /// The checkpoint that the first epoch started from; `None` for the base model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) from: Option<CheckpointName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<CheckpointName>,
 }
 
 // === impl Provenance ===

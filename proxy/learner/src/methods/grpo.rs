@@ -10,7 +10,7 @@ use super::{
     policy_gradient,
 };
 use crate::{
-    formulas::by_bucket,
+    formulas::{by_bucket, single},
     sample::{Baselines, Batch, Teaching},
 };
 
@@ -40,9 +40,11 @@ impl Method for Grpo {
     fn advantages(&self, turns: &[&Arc<Turn>], _baselines: Baselines) -> Vec<f32> {
         let with_prompts = turns.iter().map(|turn| {
             let prompt = turn.tokens.as_ref().map(|t| t.prompt_ids.as_slice());
-            (prompt.unwrap_or_default(), policy_gradient::reward(turn))
+            let reward = f64::from(policy_gradient::reward(turn));
+            (prompt.unwrap_or_default(), reward)
         });
-        by_bucket(&with_prompts.collect::<Vec<_>>())
+        let advantages = by_bucket(&with_prompts.collect::<Vec<_>>());
+        advantages.into_iter().map(single).collect()
     }
 
     fn group(&self, batch: &Batch, objective: &Objective) -> Result<Group, NotAnExample> {

@@ -16,11 +16,15 @@
 mod tests;
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
+
+use metaclaw_chat::make_private;
+
+use crate::formulas::single;
 
 const FILE_VERSION: &str = "brain.Event:2";
 /// Wire types of protobuf: <https://protobuf.dev/programming-guides/encoding/#structure>.
@@ -37,10 +41,7 @@ pub(super) struct EventFile(File);
 impl EventFile {
     /// Begins a file in the folder of a run. Readers take a run's files in the order of their names.
     pub(super) fn create(run: &Path, now_ms: u64) -> io::Result<Self> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(run)?;
+        make_private(run)?;
         // The time as of other writers in whole seconds; two processes in one second have names of their own.
         let (seconds, pid) = (now_ms / 1_000, std::process::id());
         let name = format!("events.out.tfevents.{seconds:010}.metaclaw.{pid}.0");
@@ -114,14 +115,6 @@ fn varint(to: &mut Vec<u8>, mut value: u64) {
     }
     let [last, ..] = value.to_le_bytes();
     to.push(last);
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the format has singles; a float beyond them is infinite"
-)]
-fn single(value: f64) -> f32 {
-    value as f32
 }
 
 /// The polynomial, with its bits reversed.

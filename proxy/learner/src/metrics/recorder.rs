@@ -6,12 +6,12 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
-use metaclaw_chat::if_there;
+use metaclaw_chat::{if_there, lock, make_private};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -107,19 +107,12 @@ impl RecorderInner {
     }
 
     fn tell(&self, live: &LiveRun, record: &StepRecord) -> io::Result<()> {
-        self.make_folder()?;
+        make_private(&self.dir)?;
         live.send(format!("{}\n", record.json()))
     }
 
-    fn make_folder(&self) -> io::Result<()> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
-    }
-
     fn line(&self, record: &StepRecord) -> io::Result<()> {
-        self.make_folder()?;
+        make_private(&self.dir)?;
         let path = self.dir.join(LINES);
         let mut line = record.json().to_string();
         line.push('\n');
@@ -138,7 +131,7 @@ impl RecorderInner {
     fn scalars(&self, record: &StepRecord) -> io::Result<()> {
         let run = self.run(record);
         // A panic in between leaves whole records.
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.files);
         let mut file = match files.remove(&run) {
             Some(file) => file,
             None => EventFile::create(&run, record.time_ms)?,

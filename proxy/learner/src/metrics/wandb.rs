@@ -5,11 +5,13 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
 };
+
+use metaclaw_chat::lock;
 
 const SCRIPT: &str = include_str!("wandb_live.py");
 const HAS_CLIENT: &str = "import wandb";
@@ -45,7 +47,7 @@ impl LiveRun {
 
     /// Hands the line of a step to the client, which is started with the first. What it cannot take is missing there.
     pub(super) fn send(&self, line: String) -> io::Result<()> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         let sender = match lines.take() {
             Some(sender) => sender,
             None => self.start()?,

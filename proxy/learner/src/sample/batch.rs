@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::types::{
     AnchorReply, ExcludeReason, HintedPrompts, MAX_ADVANTAGE, Push, RolloutPush, Sample, score,
 };
-use crate::formulas::{by_bucket_double, single};
+use crate::formulas::{by_bucket, single};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
@@ -302,14 +302,14 @@ impl RolloutGroup {
         let bounded = |value: f64| value.clamp(-most, most);
         if by_step {
             let rewards = self.steps.iter().map(|s| (s.step, f64::from(s.reward)));
-            let given = by_bucket_double(&rewards.collect::<Vec<_>>());
+            let given = by_bucket(&rewards.collect::<Vec<_>>());
             return turns.zip(given.into_iter().map(bounded)).collect();
         }
         let scored = self.rollouts.iter();
         let scored = scored.filter_map(|scored| Some((&scored.id, f64::from(scored.outcome()?))));
         let (ids, outcomes): (Vec<&RolloutId>, Vec<f64>) = scored.unzip();
         let of_group = outcomes.into_iter().map(|outcome| ((), outcome));
-        let given = by_bucket_double(&of_group.collect::<Vec<_>>());
+        let given = by_bucket(&of_group.collect::<Vec<_>>());
         let of: BTreeMap<&RolloutId, f64> = ids.into_iter().zip(given).collect();
         let each = self.steps.iter().map(|step| of.get(&step.mark.id).copied());
         turns

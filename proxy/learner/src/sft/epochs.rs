@@ -132,13 +132,12 @@ impl EpochLine {
             epochs: Some(plan.epochs),
             ..plan.rl.clone()
         };
-        let n_rows = plan.rows.len();
         let mut provenance = Provenance::here(parent.seed(), &config, None);
         provenance.data = Some(DataSetUse {
             file,
             hash: plan.data.clone(),
-            n_rows,
-            n_held_out: plan.held_out.len(),
+            n_rows: plan.rows.len() as u64,
+            n_held_out: plan.held_out.len() as u64,
             epoch: made.epoch,
             epochs: plan.epochs,
             held_out_before: made.held_out_before,
@@ -156,7 +155,7 @@ impl EpochLine {
             shape: plan.shape.clone(),
             numbers,
             batch: BatchStats {
-                samples: [(plan.objective.as_str().to_owned(), n_rows)].into(),
+                samples: [(plan.objective.as_str().to_owned(), plan.rows.len())].into(),
                 ..BatchStats::default()
             },
             scores: BTreeMap::new(),

@@ -58,7 +58,7 @@ impl TrainingContext {
         let policy = Arc::new(PolicyModel::new(Arc::clone(&backend)));
         let gate = Gate::new(
             Arc::clone(&policy),
-            shared.config.gate,
+            shared.config.gate.clone(),
             shared.folder.as_deref(),
         );
         Self {

@@ -10,12 +10,12 @@ use super::{
     random::{asking, turn},
 };
 use crate::{
-    DailyCounts, ExportedTurn, LogCounts, MAX_RESTORE, RestoreOutcome, Restoring, SetAside,
+    DailyCounts, ExportedTurn, ImportOutcome, LogCounts, MAX_RESTORE, Restoring, SetAside,
     StreamEnd, Tokens, TurnFilter, TurnLog, TurnState, TurnsConfig,
 };
 
 /// Restores an export.
-async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
+async fn restore(log: &TurnLog, export: &str) -> ImportOutcome {
     let mut restoring = Restoring::default();
     let (mut turns, mut counts) = (Vec::new(), LogCounts::default());
     for line in export.lines() {
@@ -23,7 +23,7 @@ async fn restore(log: &TurnLog, export: &str) -> RestoreOutcome {
         counts = line.log_counts.unwrap_or(counts);
         turns.push(restoring.next(line.turn));
     }
-    let mut sum = RestoreOutcome::default();
+    let mut sum = ImportOutcome::default();
     // Pieces have seven turns, so that a session is in several pieces.
     for piece in turns.chunks(7) {
         let outcome = log.restore(piece.to_vec()).await.unwrap();
@@ -119,12 +119,12 @@ proptest! {
 
             let log = open(to.path());
             let outcome = restore(&log, &export).await;
-            assert_eq!(outcome, RestoreOutcome { n_new: export.lines().count(), n_known: 0 });
+            assert_eq!(outcome, ImportOutcome { n_new: export.lines().count(), n_known: 0 });
             assert_same(&told(&log).await, &before);
             assert_same(&log.exported().await, &export);
             // The restore is repeated, and nothing occurs twice.
             let outcome = restore(&log, &export).await;
-            assert_eq!(outcome, RestoreOutcome { n_new: 0, n_known: export.lines().count() });
+            assert_eq!(outcome, ImportOutcome { n_new: 0, n_known: export.lines().count() });
             assert_same(&log.exported().await, &export);
             log.close().await;
             let log = open(to.path());

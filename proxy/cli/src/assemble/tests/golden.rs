@@ -78,7 +78,7 @@ async fn shown(text: &str) -> String {
 
     let running = ServingProcess::build(&start).await.unwrap();
     let proxy = running.rooms.gateway.address;
-    let pointed = start.agent.point(proxy);
+    let pointed = start.agents.point(proxy);
     let banner = running.banner(&start, pointed.as_ref());
     let warnings = running.warnings.clone();
     let instance = Instance::of_process(home.clone(), Arc::clone(&running.rooms));

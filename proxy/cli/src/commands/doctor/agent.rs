@@ -1,165 +1,99 @@
-//! OpenClaw, and the agents that `metaclaw wire` named: pointed at the proxy that runs, or left by a crash.
+//! The agents that their owner wired: pointed at the proxy that runs, or left by a crash.
 
-use metaclaw_wiring::{Standing, WireStanding, detect, profile};
+use metaclaw_wiring::{OPENCLAW, WireStanding, detect, profile};
 
 use super::check::DoctorCheck;
 use crate::{
-    agent::{outcome_text, surroundings, wiring},
     commands::context::Context,
-    wires::{self, agent_name, wires},
+    wires::{agent_name, restored_text, surroundings, wires},
 };
 
-const NAME: &str = "agent";
-
 /// `proxy`: the base URL of the proxy that runs.
-pub(super) fn check(context: &Context, proxy: Option<&str>, fix: bool) -> DoctorCheck {
-    let wiring = wiring(&context.home);
-    let standing = match wiring.standing() {
-        Ok(standing) => standing,
-        Err(error) => return DoctorCheck::bad(NAME, error.to_string(), "check that file"),
+pub(super) fn checks(context: &Context, proxy: Option<&str>, fix: bool) -> Vec<DoctorCheck> {
+    let wires = wires(&context.home);
+    let agents = match wires.agents() {
+        Ok(agents) => agents,
+        Err(error) => {
+            return vec![DoctorCheck::bad(
+                "agent",
+                error.to_string(),
+                "check that folder",
+            )];
+        }
     };
-    match (standing, proxy) {
-        (Standing::Unwired, _) => unwired(context, proxy.is_some()),
-        (Standing::Wired { .. } | Standing::Changed, None) => {
-            left_over(context, NAME, "OpenClaw", fix, || {
-                let outcome = wiring.unwire()?;
-                Ok(outcome_text(&outcome).map(|said| format!("OpenClaw: {said}")))
-            })
-        }
-        (Standing::Changed, Some(_)) => DoctorCheck::note(
-            NAME,
-            "OpenClaw's model was changed while we ran: it asks another one now",
-        ),
-        (
-            Standing::Wired {
-                base_url,
-                has_fallback,
-            },
-            Some(proxy),
-        ) => {
-            let same = |url: &str| url.trim_end_matches("/v1").to_owned();
-            if same(&base_url) != same(proxy) {
-                let said = format!("OpenClaw asks {base_url}, and the proxy is at {proxy}");
-                DoctorCheck::bad(NAME, said, "`metaclaw stop`, then `metaclaw start`")
-            } else if has_fallback {
-                DoctorCheck::fine(
-                    NAME,
-                    format!("OpenClaw asks {base_url} first, and its former model next"),
-                )
-            } else {
-                let said = "OpenClaw asks us, and nobody where we do not answer";
-                DoctorCheck::bad(
-                    NAME,
-                    said,
-                    "`metaclaw stop`, then `metaclaw start` puts its former model next",
-                )
-            }
-        }
+    let wired = agents.iter().map(|id| check(context, id, proxy, fix));
+    let mut checks: Vec<DoctorCheck> = wired.collect();
+    let is_pointed = wires.standing(OPENCLAW).is_ok_and(WireStanding::is_pointed);
+    let unread = detect(&surroundings(&context.environment)).err();
+    if let Some(error) = unread.filter(|_| !is_pointed) {
+        checks.push(DoctorCheck::note(OPENCLAW, error.to_string()));
     }
+    if checks.is_empty() {
+        checks.push(DoctorCheck::note(
+            "agent",
+            "none is wired: `metaclaw wire` lists those that are here; any client may use the base URL",
+        ));
+    }
+    checks
 }
 
 /// Something that a crash left: says so, or has it restored.
-fn left_over(
-    context: &Context,
-    check: &str,
-    agent: &str,
-    fix: bool,
-    restore: impl FnOnce() -> anyhow::Result<Option<String>>,
-) -> DoctorCheck {
+fn left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
+    let name = agent_name(id);
     if !fix {
-        let said = format!("{agent} is pointed at a proxy that does not run (a crash, it seems)");
+        let said = format!("{name} is pointed at a proxy that does not run (a crash, it seems)");
         let remedy = "`metaclaw doctor --fix` puts its files back, `metaclaw start` goes on";
-        return DoctorCheck::bad(check, said, remedy);
+        return DoctorCheck::bad(id, said, remedy);
     }
     // The lock prevents that a proxy starts in the meantime.
     let lock = context.home.lock("doctor").map_err(anyhow::Error::from);
-    match lock.and_then(|_lock| restore()) {
-        Ok(said) => {
-            let nothing = || format!("{agent}: nothing to do");
-            DoctorCheck::mended(check, said.unwrap_or_else(nothing))
+    match lock.and_then(|_lock| Ok(wires(&context.home).unwire(id)?)) {
+        Ok(back) => {
+            let nothing = || format!("{name}: nothing to do");
+            DoctorCheck::mended(id, restored_text(id, &back).unwrap_or_else(nothing))
         }
         Err(error) => {
             let copies = "put its files back by hand: wiring/*.before in the home are the copies";
-            DoctorCheck::bad(check, error.to_string(), copies)
+            DoctorCheck::bad(id, error.to_string(), copies)
         }
     }
 }
 
-fn unwired(context: &Context, is_running: bool) -> DoctorCheck {
-    let is_accepted = wiring(&context.home).record().ok().flatten().is_some();
-    match (detect(&surroundings(&context.environment)), is_accepted) {
-        (Err(error), _) => DoctorCheck::note(NAME, error.to_string()),
-        (Ok(None), _) => DoctorCheck::note(
-            NAME,
-            "no OpenClaw is configured here; any client may use the base URL",
-        ),
-        (Ok(Some(_)), true) if is_running => DoctorCheck::bad(
-            NAME,
-            "OpenClaw does not ask us",
-            "`metaclaw stop`, then `metaclaw start`, whose line `agent` says why",
-        ),
-        (Ok(Some(found)), true) => DoctorCheck::fine(
-            NAME,
-            format!(
-                "OpenClaw asks {}/{} itself, until the next start",
-                found.provider, found.model
-            ),
-        ),
-        (Ok(Some(_)), false) => DoctorCheck::note(
-            NAME,
-            "OpenClaw does not ask us: `metaclaw start --yes` points it at the proxy",
-        ),
-    }
-}
-
-pub(super) fn check_wires(context: &Context, is_running: bool, fix: bool) -> Vec<DoctorCheck> {
-    match wires(&context.home).agents() {
-        Ok(agents) => agents
-            .iter()
-            .filter_map(|agent| check_wire(context, agent, is_running, fix))
-            .collect(),
-        Err(error) => vec![DoctorCheck::bad(
-            "wires",
-            error.to_string(),
-            "check that folder",
-        )],
-    }
-}
-
-fn check_wire(context: &Context, id: &str, is_running: bool, fix: bool) -> Option<DoctorCheck> {
-    let name = agent_name(id);
-    let standing = match wires(&context.home).standing(id) {
-        Ok(standing) => standing,
-        Err(error) => {
-            return Some(DoctorCheck::bad(id, error.to_string(), "check that file"));
+fn check(context: &Context, id: &str, proxy: Option<&str>, fix: bool) -> DoctorCheck {
+    let (name, wires) = (agent_name(id), wires(&context.home));
+    let (standing, record) = match (wires.standing(id), wires.record(id)) {
+        (Ok(standing), Ok(Some(record))) => (standing, record),
+        (Ok(_), Ok(None)) => return DoctorCheck::note(id, format!("{name} is not wired")),
+        (Err(error), _) | (_, Err(error)) => {
+            return DoctorCheck::bad(id, error.to_string(), "check that file");
         }
     };
-    Some(match (standing, is_running) {
-        (WireStanding::Unknown, _) => return None,
-        (WireStanding::Waits, _) if profile(id).is_none() => DoctorCheck::note(
-            id,
-            format!("{name} is no longer supported: `metaclaw unwire {id}` forgets it"),
-        ),
-        (WireStanding::Waits, false) => {
+    match (standing, proxy) {
+        (WireStanding::Unknown | WireStanding::Waits, _) if profile(id).is_none() => {
+            DoctorCheck::note(
+                id,
+                format!("{name} is no longer supported: `metaclaw unwire {id}` forgets it"),
+            )
+        }
+        (WireStanding::Unknown | WireStanding::Waits, None) => {
             DoctorCheck::fine(id, format!("{name} asks MetaClaw from the next start on"))
         }
-        (WireStanding::Waits, true) => DoctorCheck::bad(
+        (WireStanding::Unknown | WireStanding::Waits, Some(_)) => DoctorCheck::bad(
             id,
             format!("{name} does not ask MetaClaw, which runs"),
             format!("`metaclaw wire {id}`"),
         ),
-        (WireStanding::Wired, true) => DoctorCheck::fine(id, format!("{name} asks MetaClaw")),
-        (WireStanding::Changed, true) => DoctorCheck::note(
+        (WireStanding::Wired, Some(proxy)) if record.origin != proxy.trim_end_matches("/v1") => {
+            let said = format!("{name} asks {}, and the proxy is at {proxy}", record.origin);
+            DoctorCheck::bad(id, said, "`metaclaw stop`, then `metaclaw start`")
+        }
+        (WireStanding::Wired, Some(_)) => DoctorCheck::fine(id, format!("{name} asks MetaClaw")),
+        (WireStanding::Changed, Some(_)) => DoctorCheck::note(
             id,
             format!(
                 "the files of {name} were changed while MetaClaw ran: `metaclaw wire {id}` points it here again"
             ),
         ),
-        (WireStanding::Wired | WireStanding::Changed, false) => {
-            left_over(context, id, name, fix, || {
-                let back = wires(&context.home).unwire(id)?;
-                Ok(wires::restored_text(id, &back))
-            })
-        }
-    })
+        (WireStanding::Wired | WireStanding::Changed, None) => left_over(context, id, fix),
+    }
 }

@@ -2,16 +2,16 @@
 //! model is trained, and whether to wire the agent.
 
 use metaclaw_settings::{address::host, edit, providers};
-use metaclaw_wiring::{Credential, Found};
+use metaclaw_wiring::{Credential, Found, OPENCLAW};
 
 use super::answers::{ADDRESS, KEY, MODE, MODEL, PROVIDER, SetupAnswers};
 use crate::{
-    agent::wiring,
     commands::{
         context::Context,
         models::{ModelList, ModelServer, lists, missed},
     },
     prompt::{PromptChoice, TerminalPrompt},
+    wires::wires,
 };
 
 const NOBODY: &str = "none";
@@ -48,7 +48,7 @@ impl<'a> Interview<'a> {
     /// Asks everything. Returns the answers, and whether the agent may be pointed at the proxy.
     pub(super) async fn run(mut self) -> anyhow::Result<(SetupAnswers<'a>, bool)> {
         self.prompt.say(
-            "Enter takes what stands in brackets. Nothing is written before the last question.",
+            "Press Enter to take the answer in brackets. Nothing is written before the last question.",
         )?;
         if let Some(agent) = self.agent {
             self.prompt.say(&describe(agent))?;
@@ -94,7 +94,7 @@ impl<'a> Interview<'a> {
                 .to_owned(),
             (None, None) => "openai".to_owned(),
         };
-        let chosen = self.prompt.choose("Who has the model", &choices, &preset)?;
+        let chosen = self.prompt.choose("Which provider", &choices, &preset)?;
         if chosen == NOBODY {
             for key in [PROVIDER, ADDRESS, MODEL] {
                 self.answers.set(key, None);
@@ -149,8 +149,10 @@ impl<'a> Interview<'a> {
         let kept = self.answers.key();
         let preset = kept.clone().or_else(|| self.answers.found_key());
         let question = match &preset {
-            Some(key) => format!("Key (not shown; Enter keeps {key}, - is none)"),
-            None => "Key (not shown; Enter for none: what callers show passes)".to_owned(),
+            Some(key) => format!("API key (not shown; Enter keeps {key}, - for none)"),
+            None => {
+                "API key (not shown; Enter for none: the key of your agent is passed on)".to_owned()
+            }
         };
         let key = loop {
             let typed = self.prompt.secret(&question)?;
@@ -186,7 +188,7 @@ impl<'a> Interview<'a> {
         if (1..=MAX_LISTED).contains(&listed.len()) {
             self.prompt.say(&format!("  {}", listed.join(", ")))?;
         }
-        let hint = format!("  {NO_MODEL} is none: each agent keeps the model that it names");
+        let hint = format!("  {NO_MODEL} for none: each agent keeps its own model");
         self.prompt.say(&hint)?;
         let provider = self.answers.get(PROVIDER);
         let known = provider.as_deref().and_then(providers::named);
@@ -228,7 +230,7 @@ impl<'a> Interview<'a> {
 
     /// Asks whether the agent may be pointed at the proxy, once for each model that the agent asks.
     fn wiring(&mut self) -> anyhow::Result<bool> {
-        let record = wiring(&self.context.home).record()?;
+        let record = wires(&self.context.home).record(OPENCLAW)?;
         let is_settled = |agent: &&Found| record.as_ref().is_some_and(|record| record.is_of(agent));
         let wires = self.answers.loaded.config.wires_agent();
         let Some(agent) = self.agent.filter(|agent| wires && !is_settled(agent)) else {

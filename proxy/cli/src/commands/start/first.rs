@@ -6,18 +6,18 @@ use clap::Args;
 use metaclaw_control::home::Home;
 use metaclaw_settings::{Loaded, Policy};
 use metaclaw_wiring::{
-    AgentProfile, Credential, DetectError, Found, Models, PROFILES, Standing, Target, detect,
+    AgentProfile, Credential, DetectError, Found, Models, OPENCLAW, PROFILES, Target, detect,
+    models,
 };
 
 use crate::{
-    agent::{surroundings, target, wiring},
     commands::context::Context,
     connect::{
         self,
         goal::{Goal, asks_text},
-        routed,
     },
     out,
+    wires::{MAIN_AGENT, surroundings, target_of, wires},
 };
 
 const OTHERWISE: &str = "`metaclaw setup` asks for another provider";
@@ -47,14 +47,14 @@ pub(super) fn prepare(
 ) -> anyhow::Result<()> {
     let is_first =
         !file_named && !context.home.config().exists() && !context.relays(&loaded.config)?;
-    let wiring = wiring(home);
-    let record = wiring.record()?;
+    let wires = wires(home);
+    let record = wires.record(OPENCLAW)?;
     let is_asked_for = args.yes || record.is_some();
     if !is_first && (!is_asked_for || args.no_wire || !loaded.config.wires_agent()) {
         return Ok(());
     }
     // While it is pointed at us, its file says nothing of what it asked before.
-    if !is_first && wiring.standing()? != Standing::Unwired {
+    if !is_first && wires.standing(OPENCLAW)?.is_pointed() {
         return Ok(());
     }
     let found = match detect(&surroundings(&context.environment)) {
@@ -72,12 +72,12 @@ pub(super) fn prepare(
         return Ok(());
     }
     // An upstream that the owner wrote into the settings is not replaced.
-    let is_ours = wiring.record()?.is_some() && loaded.config.llm.api_base.is_some();
+    let is_ours = wires.record(OPENCLAW)?.is_some() && loaded.config.llm.api_base.is_some();
     if is_first || is_ours && context.home.config().exists() {
         Goal::load(context)?.adopt(&found)?;
     }
     if !args.no_wire && loaded.config.wires_agent() {
-        wiring.accept(&found)?;
+        wires.accept_found(&found)?;
         if is_first {
             offer_others(context, args, false)?;
         }
@@ -92,7 +92,7 @@ fn nothing_found(error: DetectError) -> anyhow::Error {
 fn first_target(loaded: &Loaded, context: &Context, found: &Found) -> anyhow::Result<Target> {
     let config = &loaded.config;
     let policy = Policy::from_config(config, &context.environment.cache())?;
-    let mut target = target(config, &policy, config.gateway.proxy.address());
+    let mut target = target_of(MAIN_AGENT, config, &policy, config.gateway.proxy.address());
     if matches!(found.credential, Credential::Key { .. }) {
         target.has_provider_key = true;
     }
@@ -130,7 +130,7 @@ fn agreed(
 }
 
 fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> String {
-    let Models { ours, former } = Models::planned(found, target);
+    let Models { ours, former } = models(found, target);
     let config = context.home.config();
     let key = match &found.credential {
         Credential::Key { key, from } => {
@@ -170,12 +170,13 @@ fn shown(context: &Context, found: &Found, target: &Target, no_wire: bool) -> St
 /// If there is nothing else to relay, and no agent was taken.
 fn offer_others(context: &Context, args: &AgentArgs, is_needed: bool) -> anyhow::Result<()> {
     let surroundings = surroundings(&context.environment);
-    let agents = PROFILES.iter().filter(|agent| surroundings.has(agent));
-    let agents = agents.filter_map(|agent| Some((agent, agent.asked_today(&surroundings)?)));
+    let is_offered = |agent: &&AgentProfile| agent.id != OPENCLAW && surroundings.has(agent);
+    let agents = PROFILES.iter().filter(is_offered);
+    let agents = agents.filter_map(|agent| Some((agent, agent.asked_today(&surroundings).ok()??)));
     let may_ask = out::can_ask() && !args.yes && !args.no_wire;
     let (mut commands, mut is_taken) = (Vec::new(), false);
-    for (AgentProfile { id, name, .. }, asks) in agents {
-        let Some(agent) = routed(id) else { continue };
+    for (agent, asks) in agents {
+        let AgentProfile { id, name, .. } = agent;
         commands.push(format!("`metaclaw wire {id}`"));
         if may_ask {
             let model = asks_text(asks.model.as_deref(), &asks.url);
@@ -185,7 +186,7 @@ fn offer_others(context: &Context, args: &AgentArgs, is_needed: bool) -> anyhow:
             if out::ask("Relay it through MetaClaw?", true)? {
                 let mut goal = Goal::load(context)?;
                 connect::keep(&mut goal, agent, &asks)?;
-                connect::connect(&goal, id)?
+                connect::connect(&goal, agent)?
                     .iter()
                     .try_for_each(out::line)?;
                 is_taken = true;

@@ -46,13 +46,13 @@ fn doing(phase: &Phase, now_ms: u64) -> String {
     let until = |until_ms: u64| out::span(until_ms.saturating_sub(now_ms));
     match phase {
         Phase::Off => "no weights are trained".to_owned(),
-        Phase::Collecting => "collecting".to_owned(),
+        Phase::Collecting => "collects judged replies".to_owned(),
         Phase::AwaitingRequest => "a batch is ready: `metaclaw train-step` trains it (none is trained by itself: rl.manual_train_trigger is true, or gate.enabled is false in mode auto)".to_owned(),
         Phase::AwaitingWindow => "a batch is ready, and waits until you are away".to_owned(),
-        Phase::Teaching { agent, .. } => format!("teaching, for {agent}"),
-        Phase::Stepping { agent, .. } => format!("stepping, for {agent}"),
+        Phase::Teaching { agent, .. } => format!("the teacher answers a turn of {agent}"),
+        Phase::Stepping { agent, .. } => format!("trains a step of {agent}"),
         Phase::Paused { agent } => format!("a step for {agent} pauses while you chat"),
-        Phase::Testing { agent, .. } => format!("testing, for {agent}"),
+        Phase::Testing { agent, .. } => format!("tests the new weights of {agent}"),
         Phase::WaitingForTrainer { why } => format!("waits for the training server: {why}"),
         Phase::Refused { why, until_ms } => format!(
             "the training server refuses: {why}; it is asked again in {}",
@@ -107,7 +107,7 @@ fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<Strin
 fn again_samples(step: &StepReport) -> String {
     match step.n_again {
         0 => String::new(),
-        n => format!(" (of {} redo samples {n} again)", step.n_redo),
+        n => format!(" ({n} of {} taught replies used again)", step.n_redo),
     }
 }
 

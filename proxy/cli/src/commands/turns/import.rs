@@ -15,7 +15,7 @@ use metaclaw_control::{
     operations::turns::RaiseCounts,
     rollouts::{Imported, RolloutImport},
 };
-use metaclaw_turns::{ExportedTurn, LogCounts, MAX_IMPORT_BYTES, RestoreOutcome};
+use metaclaw_turns::{ExportedTurn, ImportOutcome, LogCounts, MAX_IMPORT_BYTES};
 use serde::Deserialize;
 
 use super::super::{
@@ -138,7 +138,7 @@ async fn import_exported(
     caller: &ControlCaller,
     name: &str,
     mut from: impl BufRead,
-) -> anyhow::Result<RestoreOutcome> {
+) -> anyhow::Result<ImportOutcome> {
     let mut pieces = RestorePieces::new(caller);
     let mut counts: Option<LogCounts> = None;
     for number in 1_u64.. {

@@ -409,7 +409,7 @@ impl Rig {
     async fn set_aside(&self) -> Vec<(String, u64)> {
         let spent = self.log.funnel(None).await.unwrap().spent;
         let ordinary = [
-            "accepted, and no wish stands that could be consolidated",
+            "the reply was good, and no wish is in force to learn from it",
             "no rule fits",
         ];
         let spent = spent.into_iter();

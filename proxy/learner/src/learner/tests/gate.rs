@@ -409,7 +409,7 @@ async fn tools_that_are_lost_are_looked_for_among_the_others() {
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.talk(&world, &[1, 2]).await;
     let declined = rig.declined_in_a_row(1).await;
-    let why = "tools 0.00 of 16 prompts answered as agents need it, of 16 asked, at least 1.00";
+    let why = "tools 0.00 of 16 prompts with tools answered well, 16 asked, at least 1.00";
     assert_eq!(declined.why, why);
     rig.stop().await;
 }

@@ -202,7 +202,7 @@ impl Rig {
     pub(super) async fn spent(&self, n: u64) -> Vec<(String, u64)> {
         let spent = async || {
             let spent = self.log.funnel(None).await.unwrap().spent;
-            let ordinary = "accepted, and no wish stands that could be consolidated";
+            let ordinary = "the reply was good, and no wish is in force to learn from it";
             let spent = spent.into_iter().filter(|(why, _)| why != ordinary);
             spent.collect::<Vec<_>>()
         };

@@ -702,7 +702,10 @@ async fn what_is_of_no_use_is_spent_with_a_reason() {
     rig.until("two turns are spent", are_spent).await;
     let spent = funnel().await.spent;
     let expected = [
-        ("accepted, and no wish stands that could be consolidated", 1),
+        (
+            "the reply was good, and no wish is in force to learn from it",
+            1,
+        ),
         ("no rule fits", 1),
     ];
     assert_eq!(spent, expected.map(|(why, n)| (why.to_owned(), n)).into());

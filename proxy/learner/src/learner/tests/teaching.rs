@@ -112,7 +112,7 @@ async fn a_reply_that_obeyed_without_the_line_is_left_alone() {
         if is_taught {
             assert!(rig.trained(2).await);
         } else {
-            let why = "does what is wished without being told".to_owned();
+            let why = "the model already does what you wish, without being told".to_owned();
             assert_eq!(rig.spent(2).await, [(why, 2)]);
             assert!(world.told().is_empty());
         }
@@ -157,8 +157,8 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
         0 => ("That may well be so.".to_owned(), true),
         _ => (format!("{said} {}", "word ".repeat(60)), true),
     };
-    let relevant = "no draw of the teacher answers the question well enough";
-    let obeys = "no draw of the teacher does what is wished";
+    let relevant = "no reply of the teacher answers the question well enough";
+    let obeys = "no reply of the teacher does what you wish";
     for (answers, why) in [(greets, obeys), (goes_round, obeys), (is_vague, relevant)] {
         let (dir, world) = (folder(), World::default());
         world.set_answers(answers);

@@ -1,6 +1,8 @@
 //! Files are read back here by what the formats say, with code that shares nothing with the writer's but the sum, which
 //! has the RFC's own checks; TensorBoard 2.21 read the same file alike when this was written.
 
+use std::fs;
+
 use super::*;
 
 /// A message's fields: number, and what stands there as its bytes.
