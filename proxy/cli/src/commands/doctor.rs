@@ -97,7 +97,13 @@ fn settings(context: &Context, loaded: Result<&Loaded, String>) -> DoctorCheck {
     let path = context.home.config();
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(error) => return DoctorCheck::bad(NAME, error, "mend the keys that are named"),
+        Err(error) => {
+            return DoctorCheck::bad(
+                NAME,
+                error,
+                "mend that in the file; or move the file away, and `metaclaw setup` asks anew",
+            );
+        }
     };
     let relays = match context.relays(&loaded.config) {
         Ok(relays) => relays,
