@@ -58,9 +58,13 @@
     return true;
   };
 
+  const heading = (page) => page.querySelector("h1")?.textContent;
+
   // Puts in what is new. `isAsked` says that the person has just changed it, so nothing waits but what they type.
   const apply = (html, isAsked) => {
     const fresh = new DOMParser().parseFromString(html, "text/html");
+    // The first view becomes another one with the first conversation.
+    if (heading(fresh) !== heading(document) && !isTyped(document)) { location.reload(); return fresh; }
     pending = false;
     for (const old of document.querySelectorAll("[data-live]")) {
       const it = fresh.getElementById(old.id);

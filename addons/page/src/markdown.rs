@@ -20,18 +20,18 @@ pub(crate) fn rendered(text: &str, fold_id: &str) -> Markup {
         addresses: Vec::new(),
     };
     let (mut depth, mut is_folded) = (0_usize, false);
-    // The list that is open outside of all other blocks, with the number of its next item.
-    let mut list = None;
+    // The list or table that is open outside of all other blocks, a list with the number of its next item.
+    let mut block: Option<Tag<'_>> = None;
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
     for (event, at) in Parser::new_ext(text, options).into_offset_iter() {
-        let is_item = depth == 1 && matches!(event, Event::Start(Tag::Item));
+        let is_item = depth == 1 && matches!(event, Event::Start(Tag::Item | Tag::TableRow));
         let has_rest = at.start > SHOWN && text.len() - at.start > WORTH_FOLDING;
         if has_rest && !is_folded && (depth == 0 || is_item) {
             is_folded = true;
-            let cut = list.filter(|_| is_item).map(Tag::List);
+            let cut = block.clone().filter(|_| is_item);
             renderer
                 .events
-                .extend(cut.as_ref().map(|list| Event::End(list.to_end())));
+                .extend(cut.as_ref().map(|cut| Event::End(cut.to_end())));
             let summary = fold_summary(text).into_string();
             renderer.html(format!(
                 "<details class=\"more\" id=\"{fold_id}\">{summary}"
@@ -39,8 +39,13 @@ pub(crate) fn rendered(text: &str, fold_id: &str) -> Markup {
             renderer.events.extend(cut.map(Event::Start));
         }
         match &event {
-            Event::Start(Tag::List(first)) if depth == 0 => list = Some(*first),
-            _ if is_item => list = list.map(|next| next.map(|n| n + 1)),
+            Event::Start(Tag::List(first)) if depth == 0 => block = Some(Tag::List(*first)),
+            Event::Start(Tag::Table(_)) if depth == 0 => block = Some(Tag::Table(Vec::new())),
+            _ if is_item => {
+                if let Some(Tag::List(Some(n))) = &mut block {
+                    *n += 1;
+                }
+            }
             _ => {}
         }
         match event {
@@ -171,6 +176,7 @@ mod tests {
         let paragraph = "Rain falls on the roof. ".repeat(20);
         let text = [&*paragraph; 9].join("\n\n");
         let list = format!("7. {}", [&*paragraph; 9].join("\n1. "));
+        let table = format!("| a |\n|---|\n{}", format!("| {paragraph} |\n").repeat(9));
         let cut_list = rendered(&list, "all-1").into_string();
         assert!(
             cut_list.contains("<ol start=\"7\">") && cut_list.contains("<ol start=\"11\">"),
@@ -179,6 +185,7 @@ mod tests {
         for shown in [
             rendered(&text, "all-1"),
             rendered(&list, "all-1"),
+            rendered(&table, "all-1"),
             plain(&text, "all-1"),
         ] {
             let shown = shown.into_string();
@@ -187,7 +194,7 @@ mod tests {
                 .unwrap();
             assert!(above.matches("Rain").count() > 40, "{above}");
             assert_eq!(shown.matches("Rain").count(), 180);
-            assert!(folded.contains("Show all 90"), "{folded}");
+            assert!(folded.contains("Show all 9"), "{folded}");
         }
         for short in [rendered("One.\n\nTwo.", "x"), plain("One.", "x")] {
             assert!(!short.into_string().contains("<details"));

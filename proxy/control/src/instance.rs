@@ -188,8 +188,8 @@ pub enum LogOpening {
     Existing,
     /// A log begins where there is none.
     OrBegin,
-    /// A damaged log stays where it is.
-    Unmoved,
+    /// A copy is opened, so that nothing of the log changes, whatever is wrong with it.
+    Copied,
 }
 
 #[derive(Debug)]
@@ -442,7 +442,7 @@ impl OpenedFiles {
                 TurnLog::open
             }
             LogOpening::Existing => TurnLog::open,
-            LogOpening::Unmoved => TurnLog::open_unmoved,
+            LogOpening::Copied => TurnLog::open_copy,
         };
         let lock = home.lock(self.doing)?;
         let config = self.opener.settings()?.turns;

@@ -50,7 +50,9 @@ impl Gateway {
 
             let n_active = metrics.active_streams.get();
             let drain = self.drain;
-            tracing::info!(n_active, %drain, "no new connections are accepted; running replies continue");
+            tracing::info!(
+                "no new connections are accepted; running replies ({n_active}) have {drain} to end"
+            );
             let all = async { while connections.join_next().await.is_some() {} };
             if timeout(drain.0, all).await.is_err() {
                 let n_active = metrics.active_streams.get();

@@ -106,11 +106,13 @@ impl TryFrom<String> for ModelPrice {
         let words: Vec<&str> = given.split_whitespace().collect();
         let read = || {
             let (model, prices) = words.split_first()?;
+            let beginning = model.strip_suffix('*');
+            let name = beginning.unwrap_or(model);
             let prices: Option<Vec<u64>> = prices.iter().map(|it| micro_dollars(it)).collect();
             Some(Self {
                 text: words.join(" "),
-                name: normal(model.trim_end_matches('*')),
-                is_beginning: model.ends_with('*'),
+                name: Some(normal(name)).filter(|name| !name.contains('*'))?,
+                is_beginning: beginning.is_some(),
                 prices: match prices?[..] {
                     [input, output] => [input, output, input],
                     [input, output, cached] => [input, output, cached],
@@ -222,6 +224,8 @@ mod tests {
             "m 1 2000",
             "m .5 1",
             "m 1 0.1234567",
+            "g*4 1 2",
+            "** 1 2",
         ] {
             let error = ModelPrice::try_from(text.to_owned())
                 .unwrap_err()

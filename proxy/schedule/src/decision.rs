@@ -239,8 +239,8 @@ impl fmt::Display for Obstacle {
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Open { why, .. } => write!(f, "open: {why}"),
-            Self::Closed { why } => write!(f, "closed: {why}"),
+            Self::Open { why, .. } => write!(f, "costly learning may run: {why}"),
+            Self::Closed { why } => write!(f, "costly learning waits: {why}"),
         }
     }
 }

@@ -159,6 +159,10 @@ mod tests {
             ),
             ("NNODES NODE_RANK GPUS_PER_NODE", "trainer.devices"),
             ("USE_WANDB", "WANDB_API_KEY"),
+            (
+                "AZURE_OPENAI_API_KEY",
+                "it is used only with judge.provider",
+            ),
         ] {
             for name in names.split(' ') {
                 let told = unread_variables(&[(name.to_owned(), "1".to_owned())]);

@@ -84,6 +84,16 @@ pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     copy().map_err(|error| not_usable(dir, error))
 }
 
+/// Checks the files of the log in `dir` as each opener does, and copies it with the count that shows what it has lost.
+pub(crate) fn copy_log(dir: &Path, to: &Path) -> Result<(), OpenError> {
+    let database = database(dir);
+    access::check(dir, &database)?;
+    access::check_format(dir, &database, OpenMode::Scratch)?;
+    copy(&database, to)?;
+    let copied = if_there(fs::copy(Flushed::path(dir), Flushed::path(to)));
+    copied.map(drop).map_err(|error| not_usable(to, error))
+}
+
 /// Waits until another opener can use the log in `dir`, which this process had open.
 pub(crate) fn wait_until_free(dir: &Path) {
     Store::wait_until_free(&database(dir));

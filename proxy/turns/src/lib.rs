@@ -82,7 +82,7 @@ pub use self::{
         record::{Rollout, RolloutEnd, RolloutState},
     },
     serving::Choice,
-    set_aside::{AsideLog, SetAside},
+    set_aside::SetAside,
     statistics::LogCounts,
     step::{NewStep, Step, StepOutcome, TakenBack},
     text::JsonText,

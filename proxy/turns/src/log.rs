@@ -1,6 +1,7 @@
 //! The handle: the interface of the log for the rest of MetaClaw.
 
 use std::{
+    fs,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     path::{Path, PathBuf},
@@ -79,12 +80,41 @@ impl TurnLog {
         Self::open_as(dir, config, OpenMode::First)
     }
 
-    /// Opens the log like [`TurnLog::open`], but does not move a damaged database.
+    /// Opens a copy of the log, which is removed when it is closed. Nothing of the log changes, whatever is wrong with it.
     ///
     /// # Errors
-    /// Fails like [`TurnLog::open`], and also if the database is damaged.
-    pub fn open_unmoved(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        Self::open_as(dir, config, OpenMode::Look)
+    /// Fails like [`TurnLog::open`], and also if the database is damaged, or if there is no room for a copy.
+    pub fn open_copy(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
+        let copy = dir.join("copy-to-look");
+        let opened = Self::open_scratch(&copy, folder::copy_log(dir, &copy), config);
+        opened.map_err(|error| match error {
+            OpenError::Other { why, .. } => OpenError::Other {
+                dir: dir.to_owned(),
+                why,
+            },
+            error => error,
+        })
+    }
+
+    /// Opens a copy of a database that was set aside in the log's folder. The copy is removed when it is closed.
+    ///
+    /// # Errors
+    /// Returns [`OpenError`] with the reason, or if there is no room for a copy.
+    pub fn open_aside(database: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
+        let copy = database.with_file_name("copy-to-read");
+        Self::open_scratch(&copy, folder::copy(database, &copy), config)
+    }
+
+    fn open_scratch(
+        dir: &Path,
+        copied: Result<(), OpenError>,
+        config: &TurnsConfig,
+    ) -> Result<Self, OpenError> {
+        let opened = copied.and_then(|()| Self::open_as(dir, config, OpenMode::Scratch));
+        if opened.is_err() {
+            fs::remove_dir_all(dir).ok();
+        }
+        opened
     }
 
     fn open_as(dir: &Path, config: &TurnsConfig, opening: OpenMode) -> Result<Self, OpenError> {
@@ -96,6 +126,7 @@ impl TurnLog {
             config: config.clone(),
             queue: jobs,
             state: Arc::clone(&state),
+            is_scratch: opening == OpenMode::Scratch,
         };
         let run = move || worker.run(opened);
         let spawned = thread::Builder::new()

@@ -1,4 +1,4 @@
-//! Finds logs that were moved aside and are beside the log, and reads them on a copy.
+//! Finds logs that were moved aside and are beside the log.
 
 use std::{
     fs, io,
@@ -7,13 +7,10 @@ use std::{
 
 use metaclaw_chat::if_there;
 
-use crate::{config::TurnsConfig, error::OpenError, folder, log::TurnLog};
-
 /// Beginnings of their folder names: databases that did not open, copies of databases that lost data, and databases of
 /// an older format that earlier programs moved.
 const DATABASES: [&str; 2] = ["damaged-", "format-"];
 const PARTS: &str = "repaired-";
-const COPY: &str = "copy-to-read";
 
 /// The logs beside the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,13 +19,6 @@ pub struct SetAside {
     pub databases: Vec<PathBuf>,
     /// Damaged parts of the log's own database that it works without.
     pub parts: Vec<PathBuf>,
-}
-
-/// A copy of a log that was moved aside. Its folder is removed when it is closed.
-#[derive(Debug)]
-pub struct AsideLog {
-    log: TurnLog,
-    dir: PathBuf,
 }
 
 // === impl SetAside ===
@@ -61,39 +51,5 @@ impl SetAside {
         found.databases.sort_by_key(time);
         found.parts.sort_by_key(time);
         Ok(found)
-    }
-}
-
-// === impl AsideLog ===
-
-impl AsideLog {
-    /// Opens a copy of a database in the log's folder. Blocks until it is open.
-    ///
-    /// # Errors
-    /// Returns [`OpenError`] with the reason, or if there is no room for a copy.
-    pub fn open(database: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        let dir = database.with_file_name(COPY);
-        let opened =
-            folder::copy(database, &dir).and_then(|()| TurnLog::open_unmoved(&dir, config));
-        match opened {
-            Ok(log) => Ok(Self { log, dir }),
-            Err(error) => {
-                fs::remove_dir_all(&dir).ok();
-                Err(error)
-            }
-        }
-    }
-
-    pub fn log(&self) -> &TurnLog {
-        &self.log
-    }
-
-    /// Closes the copy and removes it.
-    pub async fn close(self) {
-        self.log.close().await;
-        if let Err(error) = fs::remove_dir_all(&self.dir) {
-            let place = self.dir.display();
-            tracing::warn!(%error, %place, "a copy of a turn log cannot be removed");
-        }
     }
 }

@@ -6,6 +6,7 @@
 //! a unique key.
 
 use std::{
+    fs,
     path::PathBuf,
     sync::Arc,
     thread,
@@ -40,6 +41,8 @@ pub(crate) struct LogWorker {
     pub(crate) config: TurnsConfig,
     pub(crate) queue: Receiver<LogJob>,
     pub(crate) state: Arc<LogState>,
+    /// The folder is removed at the end.
+    pub(crate) is_scratch: bool,
 }
 
 /// A request to close the log, with the sender to notify. It is `None` if all handles were dropped.
@@ -104,6 +107,12 @@ impl LogWorker {
         // The lock is released before the caller is notified.
         drop(engine);
         folder::wait_until_free(&self.dir);
+        if self.is_scratch
+            && let Err(error) = fs::remove_dir_all(&self.dir)
+        {
+            let place = self.dir.display();
+            tracing::warn!(%error, %place, "a copy of a turn log cannot be removed");
+        }
         done.map(|done| done.send(()));
     }
 

@@ -112,8 +112,8 @@ async fn conversations_are_searched_by_a_form_that_needs_no_script() {
     );
     for (query, told) in [
         ("verdict=2", "verdict: "),
-        ("days=soon", "days: \"soon\""),
-        ("agent=a/b", "agent: "),
+        ("days=soon", "is not allowed: days: &quot;soon&quot;"),
+        ("agent=a/b", "is not allowed: agent: "),
     ] {
         let response = page
             .send(get(&format!("/ui/sessions?{query}"), &page.cookie()))

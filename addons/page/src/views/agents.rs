@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     actions::{Back, back},
-    elements::{ActionForm, ButtonKind, empty},
+    elements::{ActionForm, ButtonKind, empty, live},
     failure::PageFailure,
     layout::{Frame, Section},
     state::PageState,
@@ -58,7 +58,10 @@ pub(crate) fn list(agents: &[FoundAgent], here: &str) -> Markup {
             &next,
         );
     }
-    html! { ul.cards { @for agent in agents { li.card { (row(agent, here)) } } } }
+    live(
+        "agents",
+        &html! { ul.cards { @for agent in agents { li.card { (row(agent, here)) } } } },
+    )
 }
 
 fn row(agent: &FoundAgent, here: &str) -> Markup {
@@ -148,6 +151,10 @@ mod tests {
             ),
         ] {
             let shown = shown(is, asks);
+            assert!(
+                shown.starts_with("<div id=\"agents\" data-live>"),
+                "the script puts the new state in its place: {shown}"
+            );
             assert!(shown.contains(sentence), "{shown}");
             assert!(!shown.contains("<b>"), "{shown}");
             let labels = [">Connect Codex &lt;b&gt;<", ">Disconnect<"];

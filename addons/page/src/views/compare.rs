@@ -1,10 +1,6 @@
 //! The owner's own questions, answered with and without what was learned, one at a time.
 
-use axum::{
-    Form,
-    extract::{Query, State},
-    http::StatusCode,
-};
+use axum::{Form, extract::State, http::StatusCode};
 use maud::{Markup, html};
 use metaclaw_chat::AgentId;
 use metaclaw_control::compare::{
@@ -17,6 +13,7 @@ use crate::{
     elements::{empty, number},
     failure::PageFailure,
     layout::{Frame, Section},
+    query::ViewQuery,
     state::PageState,
 };
 
@@ -31,7 +28,7 @@ pub(crate) struct CompareForm {
 pub(crate) async fn offer(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<AgentQuery>,
+    ViewQuery(query): ViewQuery<AgentQuery>,
 ) -> Result<Markup, PageFailure> {
     let agents = state.agents().await?;
     let agent = match query.agent {

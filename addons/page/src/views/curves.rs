@@ -1,6 +1,6 @@
 //! Curves: whether replies got better, what was used, and how training steps went.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::AgentId;
 use metaclaw_control::curves::{Curve, CurvesWanted};
@@ -11,7 +11,7 @@ use crate::{
     failure::PageFailure,
     layout::{Frame, Section},
     plot::figure,
-    query::encoded,
+    query::{ViewQuery, encoded},
     state::PageState,
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct CurvesQuery {
 pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<CurvesQuery>,
+    ViewQuery(query): ViewQuery<CurvesQuery>,
 ) -> Result<Markup, PageFailure> {
     let agents = state.agents().await?;
     let wanted = CurvesWanted {

@@ -53,7 +53,7 @@ fn complaints(status: &ProcessStatus) -> Vec<String> {
     let mut found = log_complaints(&status.log);
     if let Some(file) = &status.config_changed {
         found.push(format!(
-            "{} has changed since the start: a restart uses it.",
+            "{} has changed since the start: `metaclaw stop` and `metaclaw start` use it.",
             file.display()
         ));
     }
@@ -170,7 +170,7 @@ fn window(schedule: Option<&SavedState>, now_ms: u64) -> Markup {
             h2 #window-title { "When learning may run" }
             @if let Some(state) = schedule {
                 @let (window, next) = state.at(now_ms);
-                p { "The time window for it is " (window) "." }
+                p { "Now: " (window) "." }
                 @if let Some(next) = next.filter(|_| !window.is_open()) {
                     p { "It opens in " (distance(next.at_ms.saturating_sub(now_ms))) ", on "
                         (clock(next.at_ms)) ", if nothing is said or typed until then." }

@@ -1,6 +1,6 @@
 //! What was learned in words: wishes and skills, where they come from, what they did, and how to take them back.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::replies::{Lesson, LessonState, Proposal, ProposalState, Skill};
@@ -15,7 +15,7 @@ use crate::{
     elements::{ActionForm, ButtonKind, ago, count, effect, empty, hidden, live},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::encoded,
+    query::{ViewQuery, encoded},
     state::PageState,
 };
 
@@ -39,7 +39,7 @@ struct LessonsPage<'a> {
 pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<AgentQuery>,
+    ViewQuery(query): ViewQuery<AgentQuery>,
 ) -> Result<Markup, PageFailure> {
     let listed = state.agents().await?;
     let agent = match query.agent {

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, str::FromStr};
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, Score, SessionId, TurnId, now_ms};
 use metaclaw_control::operations::turns::{ConversationFilter, GetTurn, TurnsQuery};
@@ -14,11 +14,13 @@ use crate::{
     elements::{ActionForm, ButtonKind, ago, confirmed, count, empty, live, mark, number},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::encoded,
+    query::{ViewQuery, encoded},
     state::PageState,
 };
 
 const ROWS: usize = 60;
+/// The most characters of a search, in an address of at most 8 KiB.
+const LONGEST: usize = 500;
 /// The most turns of a conversation on one page.
 const SHOWN: usize = 100;
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
@@ -63,7 +65,7 @@ pub(crate) struct SessionQuery {
 pub(crate) async fn list(
     State(state): State<PageState>,
     frame: Frame,
-    Query(search): Query<Search>,
+    ViewQuery(search): ViewQuery<Search>,
 ) -> Result<Markup, PageFailure> {
     let now_ms = now_ms();
     let agents = state.agents().await?;
@@ -98,7 +100,7 @@ impl Search {
         let option = |value: &str, is_chosen: bool, label: &str| html! { option value=(value) selected[is_chosen] { (label) } };
         html! {
             form.search role="search" action="/ui/sessions" {
-                input #search type="search" name="words" value=(self.words) aria-label="Words" placeholder="Words that you or the agent said";
+                input #search type="search" name="words" maxlength=(LONGEST) value=(self.words) aria-label="Words" placeholder="Words that you or the agent said";
                 select name="agent" aria-label="Agent" {
                     (option("", false, "All agents"))
                     @for agent in agents { (option(agent.as_str(), self.agent.as_ref() == Some(agent), agent.as_str())) }
@@ -107,7 +109,7 @@ impl Search {
                     (option("", false, "Any verdict"))
                     @for (score, label) in VERDICTS { (option(&i8::from(score).to_string(), self.verdict == Some(score.into()), label)) }
                 }
-                input name="model" value=(self.model) aria-label="Model" placeholder="Model";
+                input name="model" maxlength=(LONGEST) value=(self.model) aria-label="Model" placeholder="Model";
                 select name="days" aria-label="Days" {
                     (option("", false, "Any time"))
                     @for days in [1, 7, 30] { (option(&days.to_string(), self.days == Some(days), &format!("Last {}", count(days.into(), "day")))) }
@@ -200,7 +202,7 @@ pub(crate) fn address(agent: &AgentId, session: &SessionId) -> String {
 pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<SessionQuery>,
+    ViewQuery(query): ViewQuery<SessionQuery>,
 ) -> Result<Markup, PageFailure> {
     let SessionQuery {
         agent,

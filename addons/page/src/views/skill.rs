@@ -1,6 +1,6 @@
 //! One skill: its text, what it did, and where it comes from.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::operations::lessons::{ListProposals, ListSkills};
@@ -12,6 +12,7 @@ use crate::{
     elements::{ActionForm, ButtonKind, effect, live},
     failure::PageFailure,
     layout::{Frame, Section},
+    query::ViewQuery,
     state::PageState,
 };
 
@@ -24,7 +25,7 @@ pub(crate) struct SkillQuery {
 pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
-    Query(query): Query<SkillQuery>,
+    ViewQuery(query): ViewQuery<SkillQuery>,
 ) -> Result<Markup, PageFailure> {
     let SkillQuery { agent, name } = query;
     let skills = state.ask(ListSkills(Some(agent.clone()))).await?;

@@ -88,7 +88,7 @@ fn now(learner: Option<&LearnerStatus>, here: &str, now_ms: u64) -> Markup {
     }
     html! {
         p.lead { (doing(&learner.phase, now_ms)) }
-        p.soft { "Training that costs something waits until you are away. The time window for it is " (learner.window) "." }
+        p.soft { "Training that costs something waits until you are away. Now: " (learner.window) "." }
         @if let Some(why) = &learner.judging.failing { p.notice.bad { "The judge does not answer: " (why) } }
         @for agent in &learner.agents { (agent_now(agent, learner.batch_size, here)) }
         @if learner.n_more > 0 { p.soft { (learner.n_more) " more agents are not shown: they have fewer turns, and no step yet." } }

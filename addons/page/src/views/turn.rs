@@ -1,6 +1,6 @@
 //! One reply: what was said, why it was judged so, what was in the prompt, who answered, and what became of it.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use maud::{Markup, html};
 use metaclaw_chat::{
     JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, now_ms, utterance_at,
@@ -19,7 +19,7 @@ use crate::{
     failure::PageFailure,
     layout::{Frame, Section},
     markdown::{plain, rendered},
-    query::encoded,
+    query::{ViewQuery, encoded},
     state::PageState,
 };
 
@@ -37,7 +37,7 @@ pub(crate) async fn show(
     State(state): State<PageState>,
     frame: Frame,
     Path(id): Path<String>,
-    Query(query): Query<TurnQuery>,
+    ViewQuery(query): ViewQuery<TurnQuery>,
 ) -> Result<Markup, PageFailure> {
     let missing = || {
         PageFailure::not_found(format!(

@@ -104,7 +104,11 @@ fn settings(context: &Context, path: &Path, loaded: &Result<Loaded, SettingsErro
     };
     let (loaded, relays) = match read() {
         Ok(known) => known,
-        Err(error) => return DoctorCheck::bad(NAME, error, "mend what is named"),
+        Err(error) => {
+            let remedy =
+                "mend that in the file; or move the file away, and `metaclaw setup` asks anew";
+            return DoctorCheck::bad(NAME, error, remedy);
+        }
     };
     let unknown: Vec<String> = loaded.unknown.iter().map(ToString::to_string).collect();
     let (file, mode) = (path.display(), loaded.config.learner.mode.as_str());

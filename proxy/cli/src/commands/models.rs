@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::{out, roots};
 
 const DEADLINE: Duration = Duration::from_secs(15);
+const SPEAKS_TLS: &str = ". If the server speaks TLS, its address is https://";
 const MAX_LIST: usize = 8 << 20;
 const MAX_TOLD: usize = 200;
 const MAX_NEAR: usize = 5;
@@ -45,9 +46,24 @@ impl ModelServer {
     pub(super) async fn models(&self) -> ModelList {
         match tokio::time::timeout(DEADLINE, self.ask()).await {
             Ok(Ok(models)) => models,
-            Ok(Err(error)) => ModelList::Unreachable(innermost(error.as_ref())),
+            Ok(Err(error)) => {
+                let hint = if self.answers_no_http(&error) {
+                    SPEAKS_TLS
+                } else {
+                    ""
+                };
+                ModelList::Unreachable(innermost(error.as_ref()) + hint)
+            }
             Err(_) => ModelList::Unreachable(format!("no answer in {} s", DEADLINE.as_secs())),
         }
+    }
+
+    /// Returns whether a server at an http:// address took the connection and sent no reply to the request.
+    fn answers_no_http(&self, error: &anyhow::Error) -> bool {
+        let sent = error
+            .downcast_ref()
+            .is_some_and(|error: &reqwest::Error| error.is_request() && !error.is_connect());
+        sent && self.base.starts_with("http://")
     }
 
     /// Returns whether a chat would fail as well.

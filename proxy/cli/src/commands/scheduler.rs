@@ -208,7 +208,7 @@ mod tests {
         let shown = known(&facts, true).text(NOW);
         let clock = local_clock(NOW + 1_790_000, NOW);
         insta::assert_snapshot!(shown.replace(&clock, "HH:MM"), @"
-        window:    closed: you chatted a moment ago
+        window:    costly learning waits: you chatted a moment ago
         next:      HH:MM, in 29 min, if nothing is said or typed until then
         chat:      last turn 4 min ago; away after 30 min
         keyboard:  touched 10 s ago (X11)
@@ -224,7 +224,7 @@ mod tests {
     fn what_a_process_left_says_how_old_it_is() {
         let facts = json!({"keyboard": {"is": "headless"}, "on_battery": true});
         insta::assert_snapshot!(known(&facts, false).text(NOW), @"
-        window:    closed: the machine runs on battery
+        window:    costly learning waits: the machine runs on battery
         next:      when the machine is plugged in (scheduler.on_battery)
                    metaclaw does not run: nothing learns until it does
         chat:      no turn yet; away after 30 min

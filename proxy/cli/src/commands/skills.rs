@@ -243,7 +243,7 @@ fn declined_line(proposal: &Proposal) -> String {
         |why: &&Reason| matches!(why, Reason::Tried { .. } | Reason::TriedAgain { .. });
     let figures = why.iter().rfind(is_figures).map(ToString::to_string);
     format!(
-        "{n}  {name}  not in force, because {}; let it stand all the same: metaclaw skills accept {n}",
+        "{n}  {name}  not in force, because {}; accept it all the same: metaclaw skills accept {n}",
         figures.unwrap_or_default()
     )
 }
@@ -278,7 +278,7 @@ fn proposal_text(proposal: &Proposal) -> String {
         why => format!("   it waits because {why}"),
     }));
     lines.push(format!(
-        "   let it stand: metaclaw skills accept {n}; away with it: metaclaw skills reject {n}\n"
+        "   accept it: metaclaw skills accept {n}; reject it: metaclaw skills reject {n}\n"
     ));
     lines.join("\n")
 }

@@ -274,7 +274,7 @@ fn day_at_service(context: &Context, loaded: &Loaded) -> Option<String> {
         return None;
     }
     runtime().ok()?.block_on(async {
-        let files = instance(context, "start", LogOpening::Unmoved);
+        let files = instance(context, "start", LogOpening::Copied);
         let day = estimate_day(&loaded.config, files.log().await.ok()?).await;
         files.close().await;
         day

@@ -155,7 +155,7 @@ fn text(status: &ProcessStatus, now_ms: u64) -> String {
     ]);
     if let Some(file) = &status.config_changed {
         lines.push(format!(
-            "settings: {} changed since the start: restart to use it",
+            "settings: {} changed since the start: `metaclaw stop` and `metaclaw start` use it",
             file.display()
         ));
     }
@@ -444,7 +444,7 @@ mod tests {
         leaves:  chat
         turns:   5 recorded, 5 with you, 4 complete, 3 judged
         learner: no weights are trained; turns that wait for a verdict: 1
-        window:  closed: you chatted a moment ago  (metaclaw scheduler status)
+        window:  costly learning waits: you chatted a moment ago  (metaclaw scheduler status)
         today:   0 tokens for chats; 0 for learning (0 requests; 50000 tokens left)
         ");
     }
@@ -502,7 +502,7 @@ mod tests {
         let is_of_it = |line: &&str| line.starts_with("asked:") || line.starts_with("settings:");
         let shown: Vec<&str> = shown.lines().filter(is_of_it).collect();
         insta::assert_snapshot!(shown.join("\n"), @r"
-        settings: /h/config.yaml changed since the start: restart to use it
+        settings: /h/config.yaml changed since the start: `metaclaw stop` and `metaclaw start` use it
         asked:   claude: 7 answered, 1 failed; the last that failed: 429 Too Many Requests, 1 min ago
         asked:   llm fails: 401 Unauthorized, 2 s ago (2 answered, 3 failed)
         asked:   other: 1 answered, 0 failed
@@ -592,7 +592,7 @@ mod tests {
         log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be saved)
         clock:   the machine's clock is 40 d ahead
         learner: collects judged replies; turns that wait for a verdict: 1
-        window:  closed: you chatted a moment ago  (metaclaw scheduler status)
+        window:  costly learning waits: you chatted a moment ago  (metaclaw scheduler status)
         agent:   _default on the base model; 1 taught and 2 judged replies ready to train on (a batch: 4), 3 that wait for the teacher's reply; last step 7 (4 of 8 taught replies used again)
                  4 not taught: no reply of the teacher does what you wish
                  taken back: a-2, as verdicts got worse: of 9 verdicts 8 are bad

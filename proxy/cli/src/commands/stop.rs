@@ -1,9 +1,13 @@
 //! `metaclaw stop`: ends the running process, and waits until it has ended.
 
-use std::time::Duration;
+use std::{io::ErrorKind, net::TcpListener, time::Duration};
 
 use clap::Args;
-use metaclaw_control::{client::ControlClient, home::Home, operations::process::StopProcess};
+use metaclaw_control::{
+    client::ControlClient,
+    home::{Home, RunFile},
+    operations::process::StopProcess,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
@@ -65,6 +69,7 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
         service::close_socket(context)?;
         return Ok(None);
     };
+    let run = context.home.run_file().ok().flatten();
     // Where systemd keeps the socket, it stops the proxy too, and waits for its end.
     service::close_socket(context)?;
     if context.home.holder()?.is_some() && !ordered(context).await {
@@ -72,7 +77,7 @@ pub(super) async fn end(context: &Context, timeout: Duration) -> anyhow::Result<
         let pid = pid.ok_or_else(|| anyhow::anyhow!("process {} cannot be asked", holder.pid))?;
         kill_process(pid, Signal::TERM)?;
     }
-    if !gone(&context.home, timeout).await? {
+    if !gone(&context.home, run.as_ref(), timeout).await? {
         anyhow::bail!(
             "process {} still finishes replies after {} s: `kill {}` ends it at once, and loses no turn that was answered",
             holder.pid,
@@ -91,13 +96,42 @@ async fn ordered(context: &Context) -> bool {
     }
 }
 
-async fn gone(home: &Home, timeout: Duration) -> anyhow::Result<bool> {
+/// Waits until no process has the home, and its port is free: what keeps the socket for a killed proxy ends a little later.
+async fn gone(home: &Home, run: Option<&RunFile>, timeout: Duration) -> anyhow::Result<bool> {
     let deadline = Instant::now() + timeout;
-    while home.holder()?.is_some() {
+    while home.holder()?.is_some() || run.is_some_and(has_port) {
         if Instant::now() >= deadline {
             return Ok(false);
         }
         tokio::time::sleep(PAUSE).await;
     }
     Ok(true)
+}
+
+fn has_port(run: &RunFile) -> bool {
+    let base = run.base_url.trim_start_matches("http://");
+    let bound = TcpListener::bind(base.trim_end_matches("/v1"));
+    bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, a start right after a stop was told that its port is in use by another program.
+    #[tokio::test]
+    async fn a_proxy_is_gone_when_its_port_is_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::at(dir.path().to_owned());
+        let kept = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = kept.local_addr().unwrap();
+        let run = serde_json::json!({
+            "pid": 1, "control": address, "token": "", "base_url": format!("http://{address}/v1"),
+            "started_ms": 0, "version": "",
+        });
+        let run: RunFile = serde_json::from_value(run).unwrap();
+        assert!(!gone(&home, Some(&run), Duration::ZERO).await.unwrap());
+        drop(kept);
+        assert!(gone(&home, Some(&run), Duration::ZERO).await.unwrap());
+    }
 }

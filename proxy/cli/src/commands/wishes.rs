@@ -1,10 +1,12 @@
 //! `metaclaw wishes`, `undo` and `forget`: what was learned from what the owner said.
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
 use metaclaw_chat::{AgentId, SenderId};
 use metaclaw_control::{
     lessons::{LessonsView, WishChange},
-    operations::lessons::ListWishes,
+    operations::lessons::{GetJournal, ListWishes},
 };
 use metaclaw_skills::{Lesson, LessonState};
 use metaclaw_turns::LessonCounts;
@@ -87,7 +89,13 @@ impl WishesArgs {
             Some(_) => String::new(),
         };
         let change = match self.what {
-            WishesCommand::List => return list(context, &agent, self.json).await,
+            WishesCommand::List => {
+                list(context, &agent, self.json).await?;
+                if self.agent.is_none() && !self.json {
+                    tell_of_others(context, &agent).await?;
+                }
+                return Ok(());
+            }
             WishesCommand::Review {
                 accept: Some(n), ..
             } => WishChange::Accept { n },
@@ -151,6 +159,23 @@ async fn list(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<
     Ok(out::line(out::table(&head, &rows))?)
 }
 
+/// Names the other agents that have wishes, so that nobody takes one agent's list for all there are.
+async fn tell_of_others(context: &Context, agent: &AgentId) -> anyhow::Result<()> {
+    let journal = call(context, "lessons", GetJournal).await?;
+    let in_force = journal
+        .iter()
+        .filter(|lesson| lesson.state == LessonState::InForce);
+    let agents: BTreeSet<&AgentId> = in_force.map(|lesson| &lesson.origin.agent).collect();
+    for other in agents {
+        if other != agent && !other.is_shared() {
+            out::line(format!(
+                "{other} has wishes too: metaclaw wishes list --agent {other}"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
 async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Result<()> {
     let view = call(context, "lessons", ListWishes(agent.clone())).await?;
     let waits = |lesson: &&Lesson| matches!(lesson.state, LessonState::Review { .. });
@@ -170,7 +195,7 @@ async fn review(context: &Context, agent: &AgentId, json: bool) -> anyhow::Resul
             out::line(format!("   it waits because {why}"))?;
         }
         out::line(format!(
-            "   let it stand: metaclaw wishes review --accept {0}; away with it: metaclaw wishes review --dismiss {0}",
+            "   accept it: metaclaw wishes review --accept {0}; dismiss it: metaclaw wishes review --dismiss {0}",
             lesson.n
         ))?;
     }

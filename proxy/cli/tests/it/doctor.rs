@@ -1,5 +1,7 @@
 //! Tests of what `doctor` finds: what would make each chat fail, or keep the proxy from starting.
 
+use std::net::TcpListener;
+
 use crate::harness::{Home, Upstream, has};
 
 const KEY: &str = "sk-0123456789abcd";
@@ -24,6 +26,9 @@ async fn what_would_fail_each_chat_is_found_with_its_remedy() {
     let upstream = Upstream::new();
     let url = &upstream.url;
     let plain = url.replace("http://", "https://");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let tls = format!("http://{}/v1", silent.local_addr().unwrap());
+    std::thread::spawn(move || silent.incoming().for_each(drop));
     for (llm, others, name, expected) in [
         (
             format!("api_base: '{url}', model_id: scripted"),
@@ -48,6 +53,16 @@ async fn what_would_fail_each_chat_is_found_with_its_remedy() {
             Some([
                 "BAD   upstream",
                 "the server does not speak TLS: is its address http://",
+                "-> check llm.api_base",
+            ]),
+        ),
+        (
+            format!("api_base: '{tls}', model_id: scripted"),
+            "",
+            "upstream",
+            Some([
+                "BAD   upstream",
+                "If the server speaks TLS, its address is https://",
                 "-> check llm.api_base",
             ]),
         ),
@@ -79,6 +94,20 @@ async fn what_would_fail_each_chat_is_found_with_its_remedy() {
             home.ask(&["stop"]).await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_settings_file_that_is_no_text_can_be_put_out_of_the_way() {
+    let home = Home::new("\u{1}\u{2}: [\u{3}\n");
+    let (is_well, said) = checked(&home, "settings").await;
+    assert!(!is_well);
+    has(
+        &said,
+        [
+            "BAD   settings",
+            "or move the file away, and `metaclaw setup` asks anew",
+        ],
+    );
 }
 
 #[tokio::test]

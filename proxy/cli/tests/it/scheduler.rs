@@ -23,9 +23,15 @@ async fn the_window_is_told_with_and_without_a_running_proxy() {
         .await;
     assert_eq!(status["running"], true);
     let shown = home.ask(&["scheduler", "status"]).await;
-    assert!(shown.starts_with("window:    closed"), "{shown}");
+    assert!(
+        shown.starts_with("window:    costly learning waits"),
+        "{shown}"
+    );
     let status = home.ask(&["status"]).await;
-    assert!(status.contains("window:  closed"), "{status}");
+    assert!(
+        status.contains("window:  costly learning waits"),
+        "{status}"
+    );
     home.stop(proxy).await;
 
     let left = home.json(&["scheduler", "next-window", "--json"]).await;

@@ -211,7 +211,7 @@ async fn the_status_tells_what_upstreams_answer_and_that_the_file_is_another() {
     assert!(!status.contains("changed since"), "{status}");
     home.ask(&["config", "llm.model_id", "m"]).await;
     let status = home.ask(&["status"]).await;
-    let changed = "settings: HOME/config.yaml changed since the start: restart to use it";
+    let changed = "settings: HOME/config.yaml changed since the start: `metaclaw stop` and `metaclaw start` use it";
     assert!(home.neutral(&status).contains(changed), "{status}");
     proxy.kill().await;
 }

@@ -203,3 +203,35 @@ async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
         proxy.ended().await;
     }
 }
+
+/// Once, doctor itself moved the damaged log aside, and said that the copy could be deleted.
+#[tokio::test]
+async fn doctor_tells_of_a_damaged_log_and_changes_nothing() {
+    let upstream = Upstream::new();
+    let home = talked(&upstream).await;
+    let turns = home.path().join("turns");
+    fs::write(turns.join("sled/db"), [0xA5; 200]).unwrap();
+    let inside = || {
+        let entries = fs::read_dir(&turns).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = inside();
+    let output = home.run(&["doctor"]).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success(), "{said}");
+    has(
+        &said,
+        ["is damaged, and is lost", "keeps the log as it is now"],
+    );
+    assert_eq!(inside(), before);
+    assert_eq!(fs::read(turns.join("sled/db")).unwrap(), [0xA5; 200]);
+
+    let proxy = home.start().await;
+    home.stop(proxy).await;
+    let output = home.run(&["doctor"]).await;
+    let said = String::from_utf8(output.stdout).unwrap();
+    has(&said, ["was set aside, and no turn in it can be read"]);
+    assert!(!said.contains("you may delete it"), "{said}");
+}

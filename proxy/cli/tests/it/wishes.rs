@@ -62,6 +62,13 @@ async fn the_agent_that_spoke_last_is_meant() {
     assert!(added.starts_with("work: in force"), "{added}");
     let listed = home.json(&["wishes", "list", "--json"]).await;
     assert_eq!(listed["wishes"], json!(["Be brief."]));
+    let added = ["wishes", "add", "Call me Max.", "--agent", "codex"];
+    home.ask(&added).await;
+    let told = "codex has wishes too: metaclaw wishes list --agent codex";
+    let listed = home.ask(&["wishes", "list"]).await;
+    assert_eq!(listed.lines().last(), Some(told));
+    let listed = home.ask(&["wishes", "list", "--agent", "work"]).await;
+    assert!(!listed.contains(told), "{listed}");
     home.stop(proxy).await;
 }
 

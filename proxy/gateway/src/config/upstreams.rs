@@ -112,8 +112,8 @@ pub struct AgentRouting {
     /// Its mode; without one, that of all. The learner documents this key.
     #[schemars(skip)]
     pub mode: Option<Mode>,
-    /// The upstreams that answer this agent: one name or several. They replace those of routing.order, except policy. A
-    /// line in a user's message alone cannot bring a chat here.
+    /// The upstreams that answer this agent: one name or several. They replace those of routing.order, except policy.
+    /// Text in a user's message that names the agent is not enough to use them.
     #[schemars(length(min = 1))]
     pub upstream: Vec<String>,
 }

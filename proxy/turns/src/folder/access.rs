@@ -166,8 +166,8 @@ pub(super) const FORMAT: u32 = 4;
 pub(crate) enum OpenMode {
     /// At the start of the program. A damaged database is moved aside. A missing one is reported.
     First,
-    /// By a command that only reads. A damaged database is not changed. A missing one is reported.
-    Look,
+    /// A copy, which is removed when it is closed. If it is damaged as a whole, this is reported.
+    Scratch,
     /// After a running program has lost it. A damaged database is not changed, because it may not be damaged. If it is
     /// missing, a new one is created, because turns are waiting.
     Again { damaged: bool },

@@ -249,6 +249,60 @@ async fn a_compaction_that_a_kill_cut_short_loses_nothing() {
     assert_whole(dir.path(), &ids, "the copy is gone").await;
 }
 
+/// Once, `metaclaw doctor` opened a damaged log, and so mended it: what did not read was moved aside.
+#[tokio::test]
+async fn a_look_at_a_copy_tells_what_is_lost_and_changes_nothing() {
+    type Damage = fn(&Path);
+    let damages: [(&str, bool, Damage); 5] = [
+        ("whole", false, |_| {}),
+        ("an empty snapshot", false, |dir| {
+            fs::write(snapshots(dir).last().unwrap(), b"").unwrap();
+        }),
+        ("garbage", true, |dir| {
+            fs::write(dir.join("sled/db"), [0xA5; 200]).unwrap()
+        }),
+        ("cut", true, |dir| {
+            let bytes = fs::read(dir.join("sled/db")).unwrap();
+            fs::write(dir.join("sled/db"), &bytes[..2_000]).unwrap();
+        }),
+        ("another format", true, |dir| {
+            fs::write(dir.join("FORMAT"), "99").unwrap()
+        }),
+    ];
+    for (what, loses, damage) in damages {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path()).await;
+        damage(dir.path());
+        let before = files(dir.path());
+        let lost = match TurnLog::open_copy(dir.path(), &TurnsConfig::default()) {
+            Ok(log) => {
+                let outcome = log.outcome().clone();
+                log.close().await;
+                outcome.n_lost + outcome.n_gaps > 0
+            }
+            Err(error) => {
+                assert!(!error.to_string().contains("copy-to-look"), "{error}");
+                true
+            }
+        };
+        assert_eq!(lost, loses, "{what}");
+        assert!(files(dir.path()) == before, "{what}");
+    }
+}
+
+/// Everything below a folder, with its content.
+fn files(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    for path in named(dir, "") {
+        if path.is_dir() {
+            found.extend(files(&path));
+        }
+        found.push((path.clone(), fs::read(path).ok()));
+    }
+    found.sort();
+    found
+}
+
 pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

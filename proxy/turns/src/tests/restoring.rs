@@ -10,8 +10,8 @@ use super::{
     random::{asking, turn},
 };
 use crate::{
-    AsideLog, DailyCounts, ExportedTurn, ImportOutcome, LogCounts, MAX_RESTORE, Restoring,
-    SetAside, StreamEnd, Tokens, TurnFilter, TurnLog, TurnState, TurnsConfig,
+    DailyCounts, ExportedTurn, ImportOutcome, LogCounts, MAX_RESTORE, Restoring, SetAside,
+    StreamEnd, Tokens, TurnFilter, TurnLog, TurnState, TurnsConfig,
 };
 
 /// Restores an export.
@@ -236,8 +236,8 @@ async fn a_log_that_was_set_aside_comes_back_in_its_time_and_once() {
     let db = fs::read(aside.join("db")).unwrap();
     let log = open(dir.path());
     for n_lacking in [8, 0] {
-        let old = AsideLog::open(&aside, &TurnsConfig::default()).unwrap();
-        let export = old.log().exported().await;
+        let old = TurnLog::open_aside(&aside, &TurnsConfig::default()).unwrap();
+        let export = old.exported().await;
         old.close().await;
         let fingerprints = export.lines().map(|line| {
             let line: ExportedTurn = serde_json::from_str(line).unwrap();
@@ -299,11 +299,13 @@ async fn a_folder_that_is_no_log_of_ours_is_told() {
     let found = SetAside::find(dir.path()).unwrap();
     assert_eq!(found.databases, [aside.clone(), garbage.clone()]);
     let config = TurnsConfig::default();
-    let error = AsideLog::open(&aside, &config).unwrap_err().to_string();
+    let error = TurnLog::open_aside(&aside, &config)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("the tables blobs"), "{error}");
-    match AsideLog::open(&garbage, &config) {
+    match TurnLog::open_aside(&garbage, &config) {
         Ok(empty) => {
-            assert_eq!(empty.log().exported().await, "");
+            assert_eq!(empty.exported().await, "");
             empty.close().await;
         }
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -10,7 +10,7 @@ use metaclaw_control::{
     operations::turns::{FindLacking, RaiseCounts},
 };
 use metaclaw_settings::Loaded;
-use metaclaw_turns::{AsideLog, LogError, SetAside, Turn, TurnLog, TurnsConfig};
+use metaclaw_turns::{LogError, SetAside, Turn, TurnLog, TurnsConfig};
 
 use super::{
     super::{
@@ -39,8 +39,8 @@ pub(super) async fn checks(
     fix: bool,
 ) -> Vec<DoctorCheck> {
     let dir = context.home.turns();
-    if let Some(refused) = refused(context, is_running).await {
-        return vec![refused];
+    if let Some(damage) = damage(context, is_running).await {
+        return vec![damage];
     }
     let found = match SetAside::find(&dir) {
         Ok(found) => found,
@@ -65,17 +65,27 @@ pub(super) async fn checks(
     checks
 }
 
-/// Why a start would refuse the log, in the same words. The running process has opened it.
-async fn refused(context: &Context, is_running: bool) -> Option<DoctorCheck> {
-    if is_running || !context.home.turns().exists() {
+/// What a start would find wrong with the log, in the same words where it would refuse it. The running process has
+/// opened it. Only a copy is opened here, because opening a damaged log mends it.
+async fn damage(context: &Context, is_running: bool) -> Option<DoctorCheck> {
+    let dir = context.home.turns();
+    if is_running || !dir.exists() {
         return None;
     }
-    let files = instance(context, "doctor", LogOpening::Unmoved);
-    let refused = files.log().await.err();
+    let files = instance(context, "doctor", LogOpening::Copied);
+    let damage = match files.log().await {
+        Ok(log) if log.outcome().n_lost + log.outcome().n_gaps == 0 => None,
+        Ok(_) => Some((
+            format!("a part of {} is damaged, and is lost", dir.display()),
+            "`metaclaw start` goes on with the rest, and keeps the log as it is now beside it",
+        )),
+        Err(failure) => Some((
+            with_causes(&failure),
+            "until then, `metaclaw start` refuses this log; one that is damaged it sets aside, and begins an empty one",
+        )),
+    };
     files.close().await;
-    let said = with_causes(&refused?);
-    let remedy = "`metaclaw start` refuses this log until then";
-    Some(DoctorCheck::bad(NAME, said, remedy))
+    damage.map(|(said, remedy)| DoctorCheck::bad(NAME, said, remedy))
 }
 
 fn part(path: &Path) -> DoctorCheck {
@@ -96,7 +106,7 @@ async fn old_logs(
     let opening = if fix {
         LogOpening::OrBegin
     } else {
-        LogOpening::Unmoved
+        LogOpening::Copied
     };
     let caller = caller_opening(context, "doctor", opening).await?;
     let mut checks = Vec::new();
@@ -116,7 +126,7 @@ async fn old_log(
     let place = database.display();
     let opened = {
         let (database, config) = (database.to_owned(), config.clone());
-        tokio::task::spawn_blocking(move || AsideLog::open(&database, &config)).await
+        tokio::task::spawn_blocking(move || TurnLog::open_aside(&database, &config)).await
     };
     let aside = match opened.map_err(anyhow::Error::from).and_then(|one| Ok(one?)) {
         Ok(aside) => aside,
@@ -128,9 +138,9 @@ async fn old_log(
         }
     };
     let looked = async {
-        let held = compare(caller, aside.log()).await?;
+        let held = compare(caller, &aside).await?;
         if fix && held.n_lacking > 0 {
-            put_back(caller, aside.log()).await?;
+            put_back(caller, &aside).await?;
         }
         Ok::<_, anyhow::Error>(held)
     };
@@ -159,6 +169,10 @@ fn report(database: &Path, held: &AsideTurns, fix: bool) -> DoctorCheck {
         n => format!(" ({n} more are damaged, and lost)"),
     };
     match (n_lacking, fix) {
+        (0, _) if n_turns == 0 => DoctorCheck::note(
+            NAME,
+            format!("{place} was set aside, and no turn in it can be read{damaged}"),
+        ),
         (0, _) => DoctorCheck::note(
             NAME,
             format!("{place} was set aside; the log has its {turns}{damaged}: you may delete it"),
