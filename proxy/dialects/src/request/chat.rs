@@ -1,6 +1,6 @@
 //! A chat request in parsed form.
 
-use std::{borrow::Cow, iter, ops::Range, ptr};
+use std::{borrow::Cow, iter, ops::Range};
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -88,14 +88,6 @@ impl ChatRequest {
     /// Returns a field of the body as a value, or `None` if it is missing or no value can hold it.
     pub fn field(&self, name: &str) -> Option<Value> {
         json::value(self.field_json(name)?.as_bytes())
-    }
-
-    /// Returns a text. If it is a part of the body, such as the JSON text of a field, it shares the body's memory.
-    pub fn part(&self, part: &str) -> ByteString {
-        match self.text.get(json::span(&*self.text, part)) {
-            Some(own) if ptr::eq(own, part) => self.text.slice_ref(part),
-            _ => part.into(),
-        }
     }
 
     /// Returns the elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
