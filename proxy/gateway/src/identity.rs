@@ -5,6 +5,7 @@ mod clients;
 mod conversations;
 mod delegations;
 mod errands;
+mod system_texts;
 
 use std::{
     num::NonZeroUsize,
@@ -29,6 +30,7 @@ use self::{
     conversations::{RecentReplies, Replied},
     delegations::CallingRequest,
     errands::{Shape, Shapes},
+    system_texts::KnownTexts,
 };
 use crate::{
     auth::caller::Caller,
@@ -55,6 +57,7 @@ pub(crate) struct Identity {
 pub(crate) struct Identifier {
     lineage: Lineage,
     delegations: Arc<Delegations>,
+    system_texts: KnownTexts,
     shapes: Shapes,
     replies: Arc<RecentReplies>,
     /// The agent of each session. OpenClaw names the agent at the beginning of a session, and a compacted session has
@@ -86,6 +89,7 @@ impl Identifier {
         Self {
             lineage,
             delegations: Arc::new(delegations),
+            system_texts: KnownTexts::new(),
             shapes: Shapes::new(),
             replies: Arc::new(RecentReplies::new()),
             agents: Mutex::new(LruCache::new(BOUND)),
@@ -103,7 +107,10 @@ impl Identifier {
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let chat = claims.chat;
         let mark = ErrandMark::read(claims.headers, chat);
-        let (system, user) = (Runtime::in_system(chat), Runtime::in_user(chat));
+        let system_texts = self.system_texts.read(chat);
+        let system = system_texts.runtime();
+        let system = system.map_or_else(Runtime::default, Runtime::parse);
+        let user = Runtime::in_user(chat);
         let reused = |session| NamedSession::new(session, Naming::Reused);
         let own = claims.own_session()?.map(NamedSession::of_ours);
         let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
@@ -136,11 +143,11 @@ impl Identifier {
                 (found.session, Naming::Unnamed, found.is_new)
             }
         };
-        let shape = Shape::read(chat);
+        let shape = Shape::read(chat, &system_texts);
         let is_side = || {
             is_marked
                 || (self.session_implies_side && has_own_session)
-                || self.side.is_side(chat)
+                || self.side.is_side(chat, &system_texts)
                 // A client that names each conversation is an agent, whose own turns have tools. A title may come
                 // first.
                 || (naming == Naming::Unique && shape.is_form())
@@ -172,8 +179,10 @@ impl Identifier {
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let (agent, chat) = (rollout.agent.clone(), claims.chat);
         let start = start(self.replied(claims, &agent).as_ref(), &agent);
-        let is_errand =
-            || ErrandMark::read(claims.headers, chat).is_some() || self.side.is_side(chat);
+        let is_errand = || {
+            let is_marked = ErrandMark::read(claims.headers, chat).is_some();
+            is_marked || self.side.is_side(chat, &self.system_texts.read(chat))
+        };
         let kind = if claims.is_main()?.unwrap_or_else(|| !is_errand()) {
             TurnKind::Rollout
         } else {

@@ -242,6 +242,11 @@ impl<'a> MessageRef<'a> {
         json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
     }
 
+    /// Returns its content as JSON text. For an assistant, returns nothing.
+    pub fn json(&self) -> &'a str {
+        self.content().map_or("", |(_, json)| json)
+    }
+
     /// Returns its contribution to the hash of the conversation.
     pub fn said(&self) -> Said {
         match self.role() {
