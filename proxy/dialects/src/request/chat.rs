@@ -1,6 +1,6 @@
 //! A chat request in parsed form.
 
-use std::{borrow::Cow, iter, ops::Range};
+use std::{borrow::Cow, iter, ops::Range, sync::OnceLock};
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -25,6 +25,7 @@ pub struct ChatRequest {
     text: ByteString,
     pub(super) layout: Layout,
     pub(super) conversation: Conversation,
+    said: OnceLock<Vec<Said>>,
 }
 
 /// One message of a request, with its role in chat completions.
@@ -53,6 +54,7 @@ impl ChatRequest {
             text,
             layout,
             conversation,
+            said: OnceLock::new(),
         })
     }
 
@@ -133,8 +135,16 @@ impl ChatRequest {
     /// [`ChainHash::then`].
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
         let mut chain = Chain::new(start);
-        let after = self.messages().map(|message| chain.push(message.said()));
+        let after = self.said(|message| message.said()).iter();
+        let after = after.map(|said| chain.push(*said));
         iter::once(start).chain(after).collect()
+    }
+
+    /// Returns the contribution of each message to the hash of the conversation. `said` returns that of one message, and
+    /// is called only the first time.
+    pub fn said(&self, said: impl Fn(&MessageRef<'_>) -> Said) -> &[Said] {
+        self.said
+            .get_or_init(|| self.messages().map(|message| said(&message)).collect())
     }
 
     /// Returns the messages in chat form with all their fields, as many as [`Self::messages`]. Returns `None` if no

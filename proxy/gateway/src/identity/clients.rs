@@ -297,7 +297,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::{system_texts::KnownTexts, testing::request};
+    use crate::identity::testing::{request, system_texts};
 
     #[test]
     fn every_line_of_the_table_is_read() {
@@ -411,7 +411,7 @@ mod tests {
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
         let user = |messages: &[Message]| Runtime::in_user(&request(messages));
         let system = |messages: &[Message]| {
-            let texts = KnownTexts::new().read(&request(messages));
+            let texts = system_texts(&request(messages));
             texts
                 .runtime()
                 .map_or_else(Runtime::default, Runtime::parse)

@@ -199,10 +199,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::identity::{
-        system_texts::KnownTexts,
-        testing::{is_side_by, request},
-    };
+    use crate::identity::testing::{is_side_by, request, system_texts};
 
     /// Each case has whether it is an errand, and its messages: those of known clients as captured, or as their
     /// packages have them, and what owners say of errands.
@@ -257,7 +254,7 @@ mod tests {
         let more = more.as_object().unwrap().clone();
         body.as_object_mut().unwrap().extend(more);
         let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
-        Shape::read(&chat, &KnownTexts::new().read(&chat))
+        Shape::read(&chat, &system_texts(&chat))
     }
 
     fn tools(n: usize) -> Value {

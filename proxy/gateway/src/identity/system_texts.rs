@@ -1,22 +1,22 @@
-//! What is read of system texts. Nearly every request repeats those of the request before, so it is remembered by their
-//! hash.
+//! What is read of system texts.
 
 use std::{
-    hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     num::NonZeroUsize,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
-use foldhash::quality::RandomState;
-use lru::LruCache;
 use metaclaw_chat::Role;
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
 
-use super::{clients::runtime_line, errands::begins_with};
-use crate::{identity::clients::CLIENTS, lock::lock};
+use super::{
+    clients::{CLIENTS, runtime_line},
+    errands::begins_with,
+    remembered::Remembered,
+};
 
-/// The number of texts that are remembered, of at most 1 KB each.
-const KNOWN: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
+/// The number of texts of which this is remembered, at most 1 KB each.
+pub(super) const KNOWN: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// How much of each part of a text is looked at for the words of an errand, in bytes.
 const HEAD: usize = 250;
 /// How deep in a text a sub-agent may be told that it is one. Hermes does so after its own text.
@@ -26,6 +26,8 @@ const SHAPE_HEAD: usize = 4_096;
 pub(super) const SHAPE_LINES: usize = 24;
 /// A line with fewer letters is ignored, such as a mark or a heading.
 const LEAST_OF_LINE: usize = 12;
+
+pub(super) type KnownTexts = Remembered<Arc<SystemText>>;
 
 /// What is read of one text.
 #[derive(Debug, Default)]
@@ -46,45 +48,20 @@ pub(super) struct SystemTexts {
     n_opening: usize,
 }
 
-/// Remembers texts by their length and a hash with a key of this process.
-#[derive(Debug)]
-pub(super) struct KnownTexts {
-    known: Mutex<LruCache<(usize, u64), Arc<SystemText>>>,
-    hasher: RandomState,
-}
-
-// === impl KnownTexts ===
-
-impl KnownTexts {
-    pub(super) fn new() -> Self {
-        Self {
-            known: Mutex::new(LruCache::new(KNOWN)),
-            hasher: RandomState::default(),
-        }
-    }
-
-    pub(super) fn read(&self, chat: &ChatRequest) -> SystemTexts {
-        let is_system = |message: &MessageRef<'_>| message.role() == Role::System;
-        let all = chat.messages().filter(is_system).map(|message| {
-            let json = message.json().as_bytes();
-            let key = (json.len(), self.hasher.hash_one(json));
-            if let Some(known) = lock(&self.known).get(&key) {
-                return Arc::clone(known);
-            }
-            let text = Arc::new(SystemText::read(&message));
-            lock(&self.known).put(key, Arc::clone(&text));
-            text
-        });
-        SystemTexts {
-            all: all.collect(),
-            n_opening: chat.messages().take_while(is_system).count(),
-        }
-    }
-}
-
 // === impl SystemTexts ===
 
 impl SystemTexts {
+    pub(super) fn read(chat: &ChatRequest, known: &KnownTexts) -> Self {
+        let is_system = |message: &MessageRef<'_>| message.role() == Role::System;
+        let read = |message: MessageRef<'_>| {
+            known.of((), message.json(), || Arc::new(SystemText::read(&message)))
+        };
+        Self {
+            all: chat.messages().filter(is_system).map(read).collect(),
+            n_opening: chat.messages().take_while(is_system).count(),
+        }
+    }
+
     pub(super) fn runtime(&self) -> Option<&str> {
         self.all.iter().find_map(|text| text.runtime.as_deref())
     }
