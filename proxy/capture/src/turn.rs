@@ -4,8 +4,6 @@
 //! For a chat completion, each message keeps its original text, because building values of all of them would cost
 //! several times as much. Messages of other APIs are converted to chat form.
 
-use std::borrow::Cow;
-
 use metaclaw_chat::{Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{
     Api, json,
@@ -177,11 +175,18 @@ pub(crate) fn begin_turn(
         Some(Value::String(text)) => Some(text),
         _ => None,
     };
-    let mut tools = match (chat.field_json("tools"), api) {
-        (Some(tools), Api::Chat) => Some(verbatim(chat, tools)),
+    let (mut n_texts, mut n_own) = (0, 0);
+    let mut own = |json: &str| {
+        let (text, n_bytes) = texts.own(json);
+        n_texts += json.len();
+        n_own += n_bytes;
+        text
+    };
+    let tools = match (chat.field_json("tools"), api) {
+        (Some(tools), Api::Chat) => Some(own(tools)),
         (Some(tools), Api::Messages | Api::Responses) => {
             let tools = json::value(tools.as_bytes())?;
-            Some(JsonText::of(&api.tools(&tools)).ok()?)
+            Some(own(&api.tools(&tools).to_string()))
         }
         (None, _) => None,
     };
@@ -190,18 +195,10 @@ pub(crate) fn begin_turn(
         let id = text("previous_response_id")?;
         Some(upstream_reply_id(&id).to_owned())
     };
-    let mut messages = match api {
-        Api::Chat => as_they_stand(chat, start),
-        Api::Messages | Api::Responses => converted(chat, start)?,
+    let messages = match api {
+        Api::Chat => as_they_stand(chat, start, own),
+        Api::Messages | Api::Responses => converted(chat, start, own)?,
     };
-    let (mut n_texts, mut n_own) = (0, 0);
-    let texts_of_messages = messages.iter_mut().map(|message| &mut message.text);
-    for text in texts_of_messages.chain(&mut tools) {
-        n_texts += text.as_str().len();
-        let (own, n_bytes) = texts.own(text);
-        *text = own;
-        n_own += n_bytes;
-    }
     let n_others = chat.raw().len().saturating_sub(n_texts);
     let mut params = params(chat);
     for (name, value) in std::mem::take(&mut request.sampling) {
@@ -249,33 +246,35 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
     steering.map(param).collect()
 }
 
-fn as_they_stand(chat: &ChatRequest, start: ChainHash) -> Vec<NewMessage> {
+fn as_they_stand(
+    chat: &ChatRequest,
+    start: ChainHash,
+    mut own: impl FnMut(&str) -> JsonText,
+) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
-    let message = |(item, chain)| {
-        let text = verbatim(chat, item);
-        NewMessage { text, chain }
+    let message = |(item, chain)| NewMessage {
+        text: own(item),
+        chain,
     };
     chat.items().zip(chains).map(message).collect()
 }
 
-fn converted(chat: &ChatRequest, start: ChainHash) -> Option<Vec<NewMessage>> {
+fn converted(
+    chat: &ChatRequest,
+    start: ChainHash,
+    mut own: impl FnMut(&str) -> JsonText,
+) -> Option<Vec<NewMessage>> {
     let messages = chat.to_messages()?;
     let mut chains = Chain::new(start);
     let message = |message: &Message| {
         let chain = chains.push(Said::of_message(message));
-        let text = JsonText::of(message.as_map()).ok()?;
-        Some(NewMessage { text, chain })
+        let text = serde_json::to_string(message.as_map()).ok()?;
+        Some(NewMessage {
+            text: own(&text),
+            chain,
+        })
     };
     messages.iter().map(message).collect()
-}
-
-/// Returns a part unchanged, except for half of a surrogate pair (a broken emoji). The log parses texts that it does
-/// not have yet, and refuses those that no value can hold.
-fn verbatim(chat: &ChatRequest, json: &str) -> JsonText {
-    match json::mended(json) {
-        Cow::Borrowed(json) => JsonText::new(chat.part(json)),
-        Cow::Owned(json) => JsonText::new(json),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
 //! Writes finished captures to the log, in parallel with the chats.
 
-use std::{fmt, sync::Arc, thread, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use metaclaw_chat::TurnId;
 use metaclaw_turns::LogError;
@@ -20,6 +25,9 @@ use crate::{
 
 /// How long the last turns may wait at shutdown for a log that accepts none.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
+/// Time from one look at the queue to the next, in which turns gather. To wake the thread for each turn took three system
+/// calls a request.
+const PACE: Duration = Duration::from_millis(5);
 
 /// Hands turns to the log.
 pub struct Worker {
@@ -94,15 +102,25 @@ impl Worker {
         let unacknowledged = TaskTracker::new();
         let mut is_stopping = false;
         loop {
-            tokio::select! {
+            let finished = tokio::select! {
                 () = stop.cancelled(), if !is_stopping => {
                     is_stopping = true;
                     self.queue.close();
+                    continue;
                 }
                 finished = self.queue.recv() => match finished {
-                    Some(finished) => self.put(finished, &unacknowledged).await,
+                    Some(finished) => finished,
                     None => break,
                 },
+            };
+            let next = Instant::now() + PACE;
+            let is_awaited = finished.ack.is_some();
+            self.put(finished, &unacknowledged).await;
+            while let Ok(finished) = self.queue.try_recv() {
+                self.put(finished, &unacknowledged).await;
+            }
+            if !is_awaited {
+                pause_until(next);
             }
         }
         unacknowledged.close();
@@ -144,6 +162,14 @@ impl Worker {
         };
         self.sink.append(turn, Box::new(done)).await;
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread has nothing else to do, and waking it is what this saves"
+)]
+fn pause_until(next: Instant) {
+    thread::sleep(next.saturating_duration_since(Instant::now()));
 }
 
 impl fmt::Debug for Worker {

@@ -32,7 +32,49 @@ pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));
     }
-    read(quoted).ok().map(Cow::Owned)
+    unescaped(inner).map(Cow::Owned)
+}
+
+/// Returns the text of a JSON string without its quotes. Half of a surrogate pair becomes U+FFFD, as in [`mended`].
+///
+/// serde_json grows its buffer as it goes, which took 4 % of the CPU of a recorded request of 54 KB.
+fn unescaped(inner: &str) -> Option<String> {
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = memchr(b'\\', rest.as_bytes()) {
+        text.push_str(&rest[..at]);
+        let escape = rest.as_bytes().get(at + 1)?;
+        rest = rest.get(at + 2..)?;
+        text.push(match escape {
+            b'"' | b'\\' | b'/' => char::from(*escape),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let high = code_unit(rest)?;
+                rest = &rest[4..];
+                let low = rest.strip_prefix("\\u").and_then(code_unit);
+                match char::decode_utf16([high].into_iter().chain(low)).next()? {
+                    Ok(letter) => {
+                        rest = &rest[6 * (letter.len_utf16() - 1)..];
+                        letter
+                    }
+                    Err(_) => char::REPLACEMENT_CHARACTER,
+                }
+            }
+            _ => return None,
+        });
+    }
+    text.push_str(rest);
+    Some(text)
+}
+
+fn code_unit(text: &str) -> Option<u16> {
+    let digits = text.get(..4)?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| u16::from_str_radix(digits, 16).ok())?
 }
 
 /// Returns the first `limit` bytes of the text of a quoted JSON string, cut between characters.

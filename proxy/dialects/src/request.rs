@@ -7,6 +7,7 @@ mod error;
 mod layout;
 mod splice;
 mod trim;
+mod walk;
 
 pub use self::{
     chat::{ChatRequest, MessageRef},

@@ -437,6 +437,7 @@ impl ChatTurn {
         has_ids: bool,
     ) -> CapturedRequest {
         let identifier = &server.identifier;
+        identifier.read_said(&self.chat);
         let served = self.served(upstream);
         let parent = has_ids.then(|| self.parent(upstream)).flatten();
         let sampling = self.sampling(server, upstream);

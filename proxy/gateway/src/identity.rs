@@ -5,6 +5,8 @@ mod clients;
 mod conversations;
 mod delegations;
 mod errands;
+mod remembered;
+mod system_texts;
 
 use std::{
     num::NonZeroUsize,
@@ -13,7 +15,7 @@ use std::{
 
 use lru::LruCache;
 use metaclaw_capture::OnCalls;
-use metaclaw_chat::{AgentId, ChainHash, SaidHash, SessionId, now_ms};
+use metaclaw_chat::{AgentId, ChainHash, Said, SaidHash, SessionId, now_ms};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::{Rollout, TurnKind};
 
@@ -29,6 +31,8 @@ use self::{
     conversations::{RecentReplies, Replied},
     delegations::CallingRequest,
     errands::{Shape, Shapes},
+    remembered::Remembered,
+    system_texts::{KNOWN, KnownTexts, SystemTexts},
 };
 use crate::{
     auth::caller::Caller,
@@ -37,6 +41,10 @@ use crate::{
 };
 
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+/// The number of long messages whose hash in a conversation is remembered, about 100 bytes each.
+const MESSAGES: NonZeroUsize = NonZeroUsize::new(32_768).unwrap();
+/// Shorter messages, in bytes as JSON, are hashed again.
+const LONG: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -55,6 +63,8 @@ pub(crate) struct Identity {
 pub(crate) struct Identifier {
     lineage: Lineage,
     delegations: Arc<Delegations>,
+    system_texts: KnownTexts,
+    said: Remembered<Said>,
     shapes: Shapes,
     replies: Arc<RecentReplies>,
     /// The agent of each session. OpenClaw names the agent at the beginning of a session, and a compacted session has
@@ -86,6 +96,8 @@ impl Identifier {
         Self {
             lineage,
             delegations: Arc::new(delegations),
+            system_texts: KnownTexts::new(KNOWN),
+            said: Remembered::new(MESSAGES),
             shapes: Shapes::new(),
             replies: Arc::new(RecentReplies::new()),
             agents: Mutex::new(LruCache::new(BOUND)),
@@ -103,7 +115,10 @@ impl Identifier {
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let chat = claims.chat;
         let mark = ErrandMark::read(claims.headers, chat);
-        let (system, user) = (Runtime::in_system(chat), Runtime::in_user(chat));
+        let system_texts = SystemTexts::read(chat, &self.system_texts);
+        let system = system_texts.runtime();
+        let system = system.map_or_else(Runtime::default, Runtime::parse);
+        let user = Runtime::in_user(chat);
         let reused = |session| NamedSession::new(session, Naming::Reused);
         let own = claims.own_session()?.map(NamedSession::of_ours);
         let has_own_session = own.as_ref().is_some_and(|own| own.is_ours);
@@ -131,16 +146,17 @@ impl Identifier {
             (None, Some(replied)) => (replied.session, Naming::Unnamed, false),
             (None, None) => {
                 let key = cache_key(claims.headers, chat);
+                self.read_said(chat);
                 let chains = chat.chains(start);
                 let found = self.lineage.session(&agent, key.as_deref(), &chains);
                 (found.session, Naming::Unnamed, found.is_new)
             }
         };
-        let shape = Shape::read(chat);
+        let shape = Shape::read(chat, &system_texts);
         let is_side = || {
             is_marked
                 || (self.session_implies_side && has_own_session)
-                || self.side.is_side(chat)
+                || self.side.is_side(chat, &system_texts)
                 // A client that names each conversation is an agent, whose own turns have tools. A title may come
                 // first.
                 || (naming == Naming::Unique && shape.is_form())
@@ -172,8 +188,13 @@ impl Identifier {
     ) -> Result<(Identity, ChainHash), IdentityError> {
         let (agent, chat) = (rollout.agent.clone(), claims.chat);
         let start = start(self.replied(claims, &agent).as_ref(), &agent);
-        let is_errand =
-            || ErrandMark::read(claims.headers, chat).is_some() || self.side.is_side(chat);
+        let is_errand = || {
+            let is_marked = ErrandMark::read(claims.headers, chat).is_some();
+            is_marked
+                || self
+                    .side
+                    .is_side(chat, &SystemTexts::read(chat, &self.system_texts))
+        };
         let kind = if claims.is_main()?.unwrap_or_else(|| !is_errand()) {
             TurnKind::Rollout
         } else {
@@ -188,6 +209,17 @@ impl Identifier {
             agent,
         };
         Ok((who, start))
+    }
+
+    /// Reads what each message is in the hash of its conversation, unless it was read. A long message that an earlier
+    /// request had is not read again.
+    pub(crate) fn read_said(&self, chat: &ChatRequest) {
+        chat.said(|message| match message.json() {
+            json if json.len() < LONG => message.said(),
+            json => self
+                .said
+                .of((chat.api(), message.role()), json, || message.said()),
+        });
     }
 
     /// Returns a function that remembers the calls of a reply, so that a conversation that begins with them is

@@ -113,17 +113,17 @@ fn reply(txn: &Txn<'_>, new: &NewTurn) -> (Option<String>, bool) {
     (reply.map(|reply| reply.to_string()), is_masked)
 }
 
-/// Returns a separately stored text as it is written: the text of a value, masked unless the log has it unchanged.
-fn apart(txn: &Txn<'_>, number: u64, text: &str) -> TxnResult<(String, bool)> {
-    if texts::is_used(txn, number, &hash(text.as_bytes()))? {
-        return Ok((text.to_owned(), false));
+/// Returns a separately stored text as it is written: masked unless the log has it unchanged.
+fn apart(txn: &Txn<'_>, number: u64, text: JsonText) -> TxnResult<(JsonText, bool)> {
+    if texts::is_used(txn, number, &text.hash)? {
+        return Ok((text, false));
     }
-    let mut value: Value = serde_json::from_str(text).map_err(LogError::from)?;
+    let mut value: Value = text.read().map_err(LogError::from)?;
     let is_masked = txn.mask.value(&mut value);
     let written = if is_masked {
-        value.to_string()
+        JsonText::new(value.to_string())
     } else {
-        text.to_owned()
+        text
     };
     Ok((written, is_masked))
 }
@@ -203,10 +203,10 @@ impl Placing<'_> {
             session.remove_lines(id.seq);
         }
         let (new, number) = (self.new, self.number);
-        let sent = new.tools.as_ref().map(JsonText::as_str);
+        let sent = new.tools.clone();
         let tools = sent.map(|text| apart(txn, number, text)).transpose()?;
-        let setup = serde_json::to_string(&(&new.params, &new.served)).map_err(LogError::from)?;
-        let (setup, setup_is_masked) = apart(txn, number, &setup)?;
+        let setup = JsonText::of(&(&new.params, &new.served)).map_err(LogError::from)?;
+        let (setup, setup_is_masked) = apart(txn, number, setup)?;
         let mut conversation = match self.arrival {
             Arrival::New => PlacedConversation::place(txn, session, id, new)?,
             Arrival::Restored {
@@ -219,7 +219,7 @@ impl Placing<'_> {
             session,
             conversation: &conversation,
             setup: &setup,
-            tools: tools.as_ref().map(|(text, _)| text.as_str()),
+            tools: tools.as_ref().map(|(text, _)| text),
         };
         let prefix = values::readable(prompt.broken(txn))?.flatten();
         let reply = self.reply.map(|text| conversation.push(text));
@@ -244,7 +244,7 @@ impl Placing<'_> {
         if retried.is_some() {
             state::withdraw(txn, new, id)?;
         }
-        let share = |text: &str| texts::share(txn, number, &hash(text.as_bytes()), text);
+        let share = |text: &JsonText| texts::share(txn, number, &text.hash, text.as_str());
         let setup = share(&setup)?;
         let tools = tools.map(|(tools, _)| share(&tools)).transpose()?;
         let record = Record {

@@ -82,7 +82,7 @@ impl TurnLog {
             if n > 0 {
                 let remove = move |txn: &mut Txn<'_>| {
                     for key in &old {
-                        txn.remove(Table::Statistics, key)?;
+                        txn.remove_counts(Table::Statistics, key)?;
                     }
                     Ok(())
                 };

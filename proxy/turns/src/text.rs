@@ -50,15 +50,6 @@ impl JsonText {
         serde_json::to_string(value).map(Self::new)
     }
 
-    /// Returns a copy in its own memory.
-    #[must_use]
-    pub fn detached(&self) -> Self {
-        Self {
-            hash: self.hash,
-            text: ByteString::from(&*self.text),
-        }
-    }
-
     pub fn as_str(&self) -> &str {
         &self.text
     }

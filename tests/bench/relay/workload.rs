@@ -1,6 +1,6 @@
 //! The workload of every peer: a kind of reply, a size of request, a number of connections.
 //!
-//! The large request has the shape and size of an OpenClaw turn (26 KB of system text as one string, 11 tools, messages
+//! The large request has the shape and size of an OpenClaw turn (26 KB of system text as one string, 24 tools, messages
 //! as strings and as lists, a synthetic message at the end). All requests differ: each has its number in the owner's
 //! last message, and every [`PER_SESSION`]th begins a new session, so that a recording proxy has as much to record as
 //! from real agents.
@@ -30,17 +30,30 @@ const PER_SESSION: u64 = 50;
 /// The placeholders for the request's and the session's number, of the same length.
 const NUMBER: &str = "@@NUMBER@@";
 const SESSION: &str = "@@SESSION@@@";
-const TOOLS: [&str; 11] = [
+const TOOLS: [&str; 24] = [
     "apply_patch",
+    "browser",
+    "canvas",
+    "cron",
     "edit",
     "exec",
+    "gateway",
+    "image",
     "ls",
+    "memory_get",
+    "memory_search",
+    "message",
     "process",
     "read",
+    "sessions_history",
+    "sessions_list",
+    "sessions_send",
+    "sessions_spawn",
     "sessions_yield",
     "tool_call",
-    "tool_describe",
     "tool_search",
+    "web_fetch",
+    "web_search",
     "write",
 ];
 const SENTENCES: &str = "Read a file before you change it, and say in one line what you changed.
@@ -77,10 +90,8 @@ pub enum Kind {
 pub enum Size {
     /// One line of the user, without a system text.
     Small,
-    /// Like OpenClaw's: 40 KB, of which 26 KB system text and 10 KB tools.
+    /// Like OpenClaw's: 54 KB, of which 26 KB system text and 23 KB tools.
     Large,
-    /// Like that of OpenClaw's gateway: 61 KB, of which 47 KB system text.
-    Gateway,
 }
 
 /// One row of the table.
@@ -121,8 +132,7 @@ impl fmt::Display for Workload {
         };
         let size = match self.size {
             Size::Small => "small",
-            Size::Large => "40k",
-            Size::Gateway => "61k",
+            Size::Large => "54k",
         };
         write!(f, "{kind}-{size}-{}", self.connections)
     }
@@ -153,8 +163,7 @@ impl Requests {
         let is_stream = workload.kind != Kind::Plain;
         let body = match workload.size {
             Size::Small => small(is_stream),
-            Size::Large => large(is_stream, 26_300),
-            Size::Gateway => large(is_stream, 46_500),
+            Size::Large => large(is_stream),
         };
         let body = body.to_string();
         let places = |mark: &str| body.match_indices(mark).map(|(at, _)| at).collect();
@@ -195,7 +204,7 @@ fn small(is_stream: bool) -> Value {
     })
 }
 
-fn large(is_stream: bool, system_bytes: usize) -> Value {
+fn large(is_stream: bool) -> Value {
     let runtime = format!(
         "Runtime: agent=main | session=agent:main:explicit | sessionId=5f0e2a11-7c3d-4e5f-8a9b-{SESSION} | host=desk | model=proxied/mock-model"
     );
@@ -205,7 +214,7 @@ fn large(is_stream: bool, system_bytes: usize) -> Value {
         "model": "mock-model",
         "messages": [
             {"role": "system", "content": format!(
-                "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(system_bytes))},
+                "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(26_300))},
             {"role": "user", "content": format!("[Fri 2026-11-20 05:31 UTC] Which invoices are open?\n\n{runtime}")},
             {"role": "assistant", "content": null, "tool_calls": [call]},
             {"role": "tool", "content": prose(2_600), "tool_call_id": "callmock1"},

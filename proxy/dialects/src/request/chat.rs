@@ -1,6 +1,6 @@
 //! A chat request in parsed form.
 
-use std::{borrow::Cow, iter, ops::Range, ptr};
+use std::{borrow::Cow, iter, ops::Range, sync::OnceLock};
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -25,6 +25,7 @@ pub struct ChatRequest {
     text: ByteString,
     pub(super) layout: Layout,
     pub(super) conversation: Conversation,
+    said: OnceLock<Vec<Said>>,
 }
 
 /// One message of a request, with its role in chat completions.
@@ -53,6 +54,7 @@ impl ChatRequest {
             text,
             layout,
             conversation,
+            said: OnceLock::new(),
         })
     }
 
@@ -88,14 +90,6 @@ impl ChatRequest {
     /// Returns a field of the body as a value, or `None` if it is missing or no value can hold it.
     pub fn field(&self, name: &str) -> Option<Value> {
         json::value(self.field_json(name)?.as_bytes())
-    }
-
-    /// Returns a text. If it is a part of the body, such as the JSON text of a field, it shares the body's memory.
-    pub fn part(&self, part: &str) -> ByteString {
-        match self.text.get(json::span(&*self.text, part)) {
-            Some(own) if ptr::eq(own, part) => self.text.slice_ref(part),
-            _ => part.into(),
-        }
     }
 
     /// Returns the elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
@@ -141,8 +135,16 @@ impl ChatRequest {
     /// [`ChainHash::then`].
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
         let mut chain = Chain::new(start);
-        let after = self.messages().map(|message| chain.push(message.said()));
+        let after = self.said(|message| message.said()).iter();
+        let after = after.map(|said| chain.push(*said));
         iter::once(start).chain(after).collect()
+    }
+
+    /// Returns the contribution of each message to the hash of the conversation. `said` returns that of one message, and
+    /// is called only the first time.
+    pub fn said(&self, said: impl Fn(&MessageRef<'_>) -> Said) -> &[Said] {
+        self.said
+            .get_or_init(|| self.messages().map(|message| said(&message)).collect())
     }
 
     /// Returns the messages in chat form with all their fields, as many as [`Self::messages`]. Returns `None` if no
@@ -248,6 +250,11 @@ impl<'a> MessageRef<'a> {
     pub fn may_say(&self, needle: &str) -> bool {
         let json = self.content().map(|(_, json)| json.as_bytes());
         json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
+    }
+
+    /// Returns its content as JSON text. For an assistant, returns nothing.
+    pub fn json(&self) -> &'a str {
+        self.content().map_or("", |(_, json)| json)
     }
 
     /// Returns its contribution to the hash of the conversation.

@@ -1,16 +1,17 @@
 //! Finds the messages of a chat request, in the order and with the roles of a chat completion.
 
-use metaclaw_chat::{MessageError, OF_ANOTHER, Role};
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use metaclaw_chat::{MessageError, Role};
 
 use super::{
     content::{Content, is_result},
     error::RequestError,
-    layout::{self, ByteSpan, Layout},
+    layout::{self, ByteSpan, ItemSpans, Layout},
 };
 use crate::{
     api::Api,
-    fields::{JsonFields, elements, text},
+    fields::{JsonFields, elements},
     json,
 };
 
@@ -107,55 +108,54 @@ impl<'a> ConversationReader<'a> {
         }
     }
 
-    fn item(&mut self, index: usize, whole: &ByteSpan) -> Result<(), MessageError> {
-        let json = &self.text[whole.clone()];
-        let Some(fields) = JsonFields::parse(json) else {
+    fn item(&mut self, index: usize, item: &ItemSpans) -> Result<(), MessageError> {
+        let json = &self.text[item.whole.clone()];
+        if !json.starts_with('{') {
             let found = layout::kind(json).unwrap_or_default();
             return Err(MessageError::NotAnObject { found });
-        };
-        let role = fields.last("role");
-        let name = role.and_then(text);
+        }
+        let name = item.role.as_ref().and_then(|role| self.string(role));
         if self.api != Api::Responses && name.is_none() {
             return Err(MessageError::NoRole);
         }
         let name = name.map(|name| Role::named(&name));
-        let role = role.map(|_| name.unwrap_or(Role::Other));
-        let content = fields.last("content");
+        let role = item.role.as_ref().map(|_| name.unwrap_or(Role::Other));
         self.read.items.push(ConversationItem {
-            whole: whole.clone(),
+            whole: item.whole.clone(),
             role,
-            content: content.map(|content| self.span(content)),
+            content: item.content.clone(),
         });
         let n_before = self.read.messages.len();
+        let content = item.content.as_ref();
         match (self.api, role) {
-            (Api::Responses, _) => self.response_item(index, role, &fields),
+            (Api::Responses, _) => self.response_item(index, role, item),
             (Api::Messages, Some(role)) if role != Role::Assistant => {
                 self.anthropic(index, role, content);
             }
             (_, role) => self.message(index, role.unwrap_or(Role::Other), content),
         }
-        let is_of_another = OF_ANOTHER.iter().any(|field| fields.last(field).is_some());
         let read = self.read.messages[n_before..].iter_mut();
         for content in read.filter_map(|message| message.content.as_mut()) {
-            content.is_of_another = is_of_another;
+            content.is_of_another = item.is_of_another;
         }
         Ok(())
     }
 
-    fn message(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
+    fn message(&mut self, index: usize, role: Role, content: Option<&ByteSpan>) {
         let content = content.filter(|_| role != Role::Assistant);
-        self.push(role, content.map(|it| self.content(it)), Some(index));
+        self.push(role, content.cloned().map(Content::new), Some(index));
     }
 
     /// Adds a message of Anthropic's API, in which tool results are parts of user messages.
-    fn anthropic(&mut self, index: usize, role: Role, content: Option<&'a RawValue>) {
-        let list = content.filter(|content| content.get().starts_with('['));
-        let parts = list.map(|list| elements(list.get())).unwrap_or_default();
+    fn anthropic(&mut self, index: usize, role: Role, content: Option<&ByteSpan>) {
+        let list = content.map(|content| &self.text[content.clone()]);
+        let list = list.filter(|list| list.starts_with('['));
+        let parts = list.map(elements).unwrap_or_default();
         let n_parts = parts.len();
         let mut n_results = 0;
         for part in parts.into_iter().filter(|part| is_result(part)) {
             let content = JsonFields::parse(part.get()).and_then(|part| part.last("content"));
-            let content = content.map(|content| self.content(content));
+            let content = content.map(|content| Content::new(json::span(self.text, content.get())));
             self.push(Role::Tool, content, Some(index));
             n_results += 1;
         }
@@ -164,23 +164,23 @@ impl<'a> ConversationReader<'a> {
         } else if n_results < n_parts {
             let content = content.map(|content| Content {
                 has_results: true,
-                ..self.content(content)
+                ..Content::new(content.clone())
             });
             self.push(role, content, Some(index));
         }
     }
 
-    fn response_item(&mut self, index: usize, role: Option<Role>, item: &JsonFields<'a>) {
-        let kind = item.last("type");
+    fn response_item(&mut self, index: usize, role: Option<Role>, item: &ItemSpans) {
+        let kind = item.kind.as_ref();
         let is_output = || {
-            kind.and_then(text)
+            kind.and_then(|kind| self.string(kind))
                 .is_some_and(|kind| kind.ends_with("_output"))
         };
         match role {
             Some(Role::Assistant) => self.assistant(index),
-            Some(role) => self.message(index, role, item.last("content")),
+            Some(role) => self.message(index, role, item.content.as_ref()),
             None if is_output() => {
-                let output = item.last("output").map(|content| self.content(content));
+                let output = item.output.clone().map(Content::new);
                 self.push(Role::Tool, output, Some(index));
             }
             None if kind.is_some() => self.assistant(index),
@@ -216,11 +216,7 @@ impl<'a> ConversationReader<'a> {
         }
     }
 
-    fn content(&self, value: &RawValue) -> Content {
-        Content::new(self.span(value))
-    }
-
-    fn span(&self, value: &RawValue) -> ByteSpan {
-        json::span(self.text, value.get())
+    fn string(&self, span: &ByteSpan) -> Option<Cow<'a, str>> {
+        json::string(&self.text[span.clone()])
     }
 }

@@ -4,15 +4,15 @@
 //! spaces, unknown fields. Of duplicate keys the last counts, as in JSON parsers. Values are skipped without recursion,
 //! so no nesting is too deep.
 
-use std::{fmt, ops::Range};
+use std::ops::Range;
 
-use serde::{
-    Deserializer,
-    de::{DeserializeSeed, MapAccess, Visitor},
+use metaclaw_chat::OF_ANOTHER;
+use serde::de::{Error as _, IgnoredAny};
+
+use super::{
+    error::RequestError,
+    walk::{NotJson, Walk},
 };
-use serde_json::value::RawValue;
-
-use super::error::RequestError;
 use crate::{api::Api, json};
 
 pub(super) type ByteSpan = Range<usize>;
@@ -24,7 +24,7 @@ pub(super) struct Layout {
     /// The members in order, including duplicates.
     pub members: Vec<Member>,
     /// The elements of the conversation, or `None` if it is not an array.
-    pub items: Option<Vec<ByteSpan>>,
+    pub items: Option<Vec<ItemSpans>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,20 @@ pub(super) struct Member {
     /// From the name's opening quote to the value's end.
     pub whole: ByteSpan,
     pub value: ByteSpan,
+}
+
+/// The positions of an element of the conversation, and of those of its fields by which it is read. An element that is
+/// not an object has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ItemSpans {
+    pub whole: ByteSpan,
+    pub role: Option<ByteSpan>,
+    pub content: Option<ByteSpan>,
+    /// Its `type`.
+    pub kind: Option<ByteSpan>,
+    pub output: Option<ByteSpan>,
+    /// Whether it has one of [`OF_ANOTHER`].
+    pub is_of_another: bool,
 }
 
 pub(super) const fn conversation(api: Api) -> &'static str {
@@ -60,20 +74,44 @@ impl Layout {
     /// # Errors
     /// Fails if `text` is not exactly one JSON object.
     pub(super) fn parse(api: Api, text: &str) -> Result<Self, RequestError> {
-        let json = text.trim_start();
-        match kind(json) {
+        match kind(text.trim_start()) {
             Some("an object") | None => {}
             // serde_json's error would repeat a string of any length.
             Some(found) => return Err(RequestError::NotAnObject { found }),
         }
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let seed = Members {
-            text,
-            conversation: conversation(api),
-        };
-        let layout = seed.deserialize(&mut deserializer);
-        let layout = layout.and_then(|layout| deserializer.end().map(|()| layout));
-        layout.map_err(RequestError::NotJson)
+        let mut walk = Walk::new(text);
+        let layout = Self::walk(&mut walk, text, conversation(api));
+        match layout {
+            Ok(layout) if walk.peek().is_none() => Ok(layout),
+            _ => Err(RequestError::NotJson(why(text))),
+        }
+    }
+
+    fn walk(walk: &mut Walk<'_>, text: &str, conversation: &str) -> Result<Self, NotJson> {
+        let mut layout = Self::default();
+        let whole = walk.object(|walk, quoted| {
+            let name = json::string(&text[quoted.clone()]).unwrap_or_default();
+            let is_conversation = name == conversation;
+            let value = if is_conversation && walk.peek() == Some(b'[') {
+                let items = layout.items.insert(Vec::new());
+                items.clear();
+                walk.array(|walk| Ok(items.push(ItemSpans::walk(walk, text)?)))?
+            } else {
+                if is_conversation {
+                    // An earlier one does not count any more.
+                    layout.items = None;
+                }
+                walk.value()?
+            };
+            layout.members.push(Member {
+                name: name.into_owned(),
+                whole: quoted.start..value.end,
+                value,
+            });
+            Ok(())
+        })?;
+        layout.open = whole.start + 1;
+        Ok(layout)
     }
 
     /// Returns the member with this name that counts.
@@ -82,72 +120,36 @@ impl Layout {
     }
 }
 
-struct Members<'a> {
-    text: &'a str,
-    conversation: &'static str,
-}
+// === impl ItemSpans ===
 
-// === impl Members ===
-
-impl<'de> DeserializeSeed<'de> for Members<'de> {
-    type Value = Layout;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Layout, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Members<'de> {
-    type Value = Layout;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Layout, A::Error> {
-        let mut layout = Layout {
-            open: self.text.find('{').map_or(0, |at| at + 1),
-            ..Layout::default()
-        };
-        while let Some(key) = map.next_key::<&RawValue>()? {
-            let name = json::string(key.get()).unwrap_or_default().into_owned();
-            let key = json::span(self.text, key.get());
-            let value = if name == self.conversation && self.is_array_after(key.end) {
-                let each: Vec<&RawValue> = map.next_value()?;
-                let each = each
-                    .into_iter()
-                    .map(|item| json::span(self.text, item.get()));
-                self.array(key.end, layout.items.insert(each.collect()))
-            } else {
-                if name == self.conversation {
-                    // An earlier one does not count any more.
-                    layout.items = None;
-                }
-                json::span(self.text, map.next_value::<&RawValue>()?.get())
-            };
-            layout.members.push(Member {
-                name,
-                whole: key.start..value.end,
-                value,
-            });
+impl ItemSpans {
+    fn walk(walk: &mut Walk<'_>, text: &str) -> Result<Self, NotJson> {
+        let mut item = Self::default();
+        if walk.peek() != Some(b'{') {
+            item.whole = walk.value()?;
+            return Ok(item);
         }
-        Ok(layout)
+        item.whole = walk.object(|walk, quoted| {
+            let value = walk.value()?;
+            match json::string(&text[quoted]).as_deref() {
+                Some("role") => item.role = Some(value),
+                Some("content") => item.content = Some(value),
+                Some("type") => item.kind = Some(value),
+                Some("output") => item.output = Some(value),
+                Some(name) => item.is_of_another |= OF_ANOTHER.contains(&name),
+                None => {}
+            }
+            Ok(())
+        })?;
+        Ok(item)
     }
 }
 
-impl Members<'_> {
-    fn is_array_after(&self, at: usize) -> bool {
-        let value = self.text[at..].trim_start().strip_prefix(':');
-        value.is_some_and(|value| value.trim_start().starts_with('['))
-    }
-
-    /// Returns the position of the array with these elements, which comes after the key that ends at `at`. Between them
-    /// are only a colon, brackets and white space.
-    fn array(&self, at: usize, items: &[ByteSpan]) -> ByteSpan {
-        let find = |at: usize, bracket| self.text[at..].find(bracket).map_or(at, |n| at + n);
-        let start = find(at, '[');
-        let last = items.last().map_or(start, |last| last.end);
-        start..self.text.len().min(find(last, ']') + 1)
+/// Returns why a text is not JSON.
+fn why(text: &str) -> serde_json::Error {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Err(error) => error,
+        Ok(_) => serde_json::Error::custom("it cannot be read"),
     }
 }
 

@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, ops::Range};
 
 use bytes::Bytes;
 use metaclaw_chat::{Role, SenderId, Speaker};
-use serde_json::Value;
 
 use super::{
     chat::ChatRequest,
@@ -292,8 +291,9 @@ fn field(name: &str, quoted: &str) -> String {
     format!("\"{name}\":{quoted}")
 }
 
+#[expect(clippy::expect_used, reason = "any text is a JSON string")]
 fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+    serde_json::to_string(text).expect("a text is a JSON string")
 }
 
 // === impl Edit ===

@@ -212,24 +212,15 @@ impl NamedSession {
 // === impl Runtime ===
 
 impl Runtime {
-    /// Reads the line of the system text, which is the application's own.
-    pub(super) fn in_system(chat: &ChatRequest) -> Self {
-        let mut system = chat
-            .messages()
-            .filter(|message| message.role() == Role::System);
-        let line = system.find_map(|message| line(&message));
-        line.map_or_else(Self::default, |line| Self::parse(&line))
-    }
-
     /// Reads the line of the first user message. Later messages and results of tools do not count. The text may be
     /// anybody's: a forwarded mail, or another sender in a channel.
     pub(super) fn in_user(chat: &ChatRequest) -> Self {
         let first = chat.messages().find(|message| message.role() == Role::User);
-        let line = first.as_ref().and_then(line);
+        let line = first.as_ref().and_then(runtime_line);
         line.map_or_else(Self::default, |line| Self::parse(&line))
     }
 
-    fn parse(line: &str) -> Self {
+    pub(super) fn parse(line: &str) -> Self {
         let field = |name: &str| {
             let mut fields = line.trim_start_matches("Runtime: ").split(" | ");
             fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
@@ -288,7 +279,7 @@ fn is_uuid(id: &str) -> bool {
 
 /// Returns the last line of OpenClaw's form. OpenClaw writes its own line after the user's text, which may quote
 /// another one.
-fn line(message: &MessageRef<'_>) -> Option<String> {
+pub(super) fn runtime_line(message: &MessageRef<'_>) -> Option<String> {
     // Most texts have none, and are long.
     if !message.may_say(RUNTIME) {
         return None;
@@ -306,7 +297,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::testing::request;
+    use crate::identity::testing::{request, system_texts};
 
     #[test]
     fn every_line_of_the_table_is_read() {
@@ -419,7 +410,12 @@ mod tests {
     #[test]
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
         let user = |messages: &[Message]| Runtime::in_user(&request(messages));
-        let system = |messages: &[Message]| Runtime::in_system(&request(messages));
+        let system = |messages: &[Message]| {
+            let texts = system_texts(&request(messages));
+            texts
+                .runtime()
+                .map_or_else(Runtime::default, Runtime::parse)
+        };
         let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
         let session = first.session.unwrap();

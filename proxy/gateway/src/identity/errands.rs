@@ -5,40 +5,30 @@
 //! difference is the agent's own. A single difference may be the owner's: a switch that turns the tools off, or a mode
 //! with another system prompt. Therefore two differences are required, and an unknown session has none.
 
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    num::NonZeroUsize,
-    sync::Mutex,
-};
+use std::{num::NonZeroUsize, sync::Mutex};
 
 use lru::LruCache;
-use metaclaw_chat::{AgentId, Role, SessionId, Speaker, Utterance};
+use metaclaw_chat::{AgentId, SessionId, Speaker, Utterance};
 use metaclaw_dialects::{
     Api,
     request::{ChatRequest, MessageRef},
 };
 use regex::{Regex, RegexSet};
 
-use super::clients::CLIENTS;
+use super::{
+    clients::CLIENTS,
+    system_texts::{SHAPE_LINES, SystemTexts},
+};
 use crate::{config::ConfigError, lock::lock, session_key::SessionKey};
 
 /// How much of a text is looked at, in bytes. Such requests say what they are in their first words.
 const USER_HEAD: usize = 1_000;
-/// The same for each part of a system text.
-const SYSTEM_HEAD: usize = 250;
-/// How deep in a system text a sub-agent may be told that it is one. Hermes does so after its own text.
-const SYSTEM_DEPTH: usize = 16_384;
 
 /// OpenClaw got an unusable reply, and asks again, perhaps after a time stamp. If that fails too, this text comes
 /// before the owner's next message.
 const ASKS_AGAIN: &str = r"(?i)^\s*(\[[^\]]{0,200}\]\s*)?the previous (attempt|assistant turn (recorded reasoning|completed its tool calls) but) did not produce a user-visible answer";
 /// The number of sessions that are remembered, about 300 bytes each.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
-/// The part of a system prompt that is compared, in bytes and lines.
-const SHAPE_HEAD: usize = 4_096;
-const SHAPE_LINES: usize = 24;
-/// A line with fewer letters is ignored, such as a mark or a heading.
-const LEAST_OF_LINE: usize = 12;
 /// Two system prompts count as the same if they share at least one in so many lines, because dates and files in them
 /// change.
 const SAME: usize = 4;
@@ -78,7 +68,7 @@ impl SidePatterns {
         Ok(Self { user, asks_again })
     }
 
-    pub(super) fn is_side(&self, chat: &ChatRequest) -> bool {
+    pub(super) fn is_side(&self, chat: &ChatRequest, system: &SystemTexts) -> bool {
         let is_errand = |message: MessageRef<'_>| {
             let is_typed = |said: Utterance<'_>| said.speaker != Speaker::Client;
             let has_words = || message.utterance().is_some_and(is_typed);
@@ -87,7 +77,8 @@ impl SidePatterns {
                 .iter()
                 .any(|head| self.is_errand(head) || self.asks_again.is_match(head) && !has_words())
         };
-        chat.last_said().is_some_and(is_errand) || is_of_system(chat)
+        let mut opening = system.opening();
+        chat.last_said().is_some_and(is_errand) || opening.any(|text| text.is_errands)
     }
 
     /// Returns whether a text in the user's role is that of a side turn, even if the client writes the time or events
@@ -103,17 +94,13 @@ impl SidePatterns {
 // === impl Shape ===
 
 impl Shape {
-    pub(super) fn read(chat: &ChatRequest) -> Self {
-        let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
-        let opening = chat.messages().take_while(is_opening);
-        let texts = opening.flat_map(|message| message.heads(SHAPE_HEAD));
-        let heads: Vec<_> = texts.collect();
-        let lines = heads.iter().flat_map(|head| head.lines());
+    pub(super) fn read(chat: &ChatRequest, system: &SystemTexts) -> Self {
+        let lines = system.opening().flat_map(|text| &text.shape).copied();
         let tools = chat
             .field_json("tools")
             .filter(|tools| tools.starts_with('['));
         Self {
-            system: lines.filter_map(line_hash).take(SHAPE_LINES).collect(),
+            system: lines.take(SHAPE_LINES).collect(),
             tools: tools.map_or(0, |tools| tools[1..].trim_matches([']', ' ', '\n']).len()),
             has_schema: has_schema(chat),
             is_streamed: chat.field_json("stream") == Some("true"),
@@ -162,22 +149,6 @@ impl Shapes {
     }
 }
 
-fn is_of_system(chat: &ChatRequest) -> bool {
-    let is_opening = |message: &MessageRef<'_>| message.role() == Role::System;
-    let mut opening = chat.messages().take_while(is_opening);
-    let phrases = CLIENTS.systems.iter();
-    let is_errands = |head: &str| phrases.clone().any(|phrase| begins_with(head, phrase));
-    let lines = CLIENTS.sub_agent_lines.iter();
-    let is_sub_agents = |line: &str| lines.clone().any(|phrase| line.starts_with(phrase));
-    opening.any(|message| {
-        let heads = message.heads(SYSTEM_HEAD);
-        heads.iter().any(|head| is_errands(head))
-            // Most texts have no such line, and are long.
-            || message.may_say("subagent")
-                && message.head(SYSTEM_DEPTH).lines().any(is_sub_agents)
-    })
-}
-
 pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
     let mut said_words = text.split_whitespace();
     let mut words = phrase.split_whitespace().peekable();
@@ -219,15 +190,6 @@ fn has_schema(chat: &ChatRequest) -> bool {
     })
 }
 
-/// Returns the hash of a line without digits, because times and versions change.
-fn line_hash(line: &str) -> Option<u64> {
-    let letters = || line.chars().filter(|c| c.is_alphabetic());
-    letters().nth(LEAST_OF_LINE - 1)?;
-    let mut hasher = DefaultHasher::new();
-    letters().for_each(|c| c.hash(&mut hasher));
-    Some(hasher.finish())
-}
-
 #[cfg(test)]
 mod openclaw;
 
@@ -237,7 +199,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::identity::testing::request;
+    use crate::identity::testing::{is_side_by, request, system_texts};
 
     /// Each case has whether it is an errand, and its messages: those of known clients as captured, or as their
     /// packages have them, and what owners say of errands.
@@ -246,7 +208,7 @@ mod tests {
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
-        let is_side = |messages: &[Message]| patterns.is_side(&request(messages));
+        let is_side = |messages: &[Message]| is_side_by(&patterns, &request(messages));
         let cases: Vec<(bool, Vec<Message>)> = serde_json::from_str(CASES).unwrap();
         for (is_errand, messages) in &cases {
             assert_eq!(is_side(messages), *is_errand, "{messages:?}");
@@ -291,7 +253,8 @@ mod tests {
         let mut body = json!({ "messages": messages });
         let more = more.as_object().unwrap().clone();
         body.as_object_mut().unwrap().extend(more);
-        Shape::read(&ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap())
+        let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
+        Shape::read(&chat, &system_texts(&chat))
     }
 
     fn tools(n: usize) -> Value {

@@ -9,12 +9,13 @@ use serde_json::Value;
 
 use super::conversation::PlacedConversation;
 use crate::{
+    error::LogError,
     lines::LineReader,
     new_turn::NewTurn,
     prompt::comparable,
     record::{Record, Setup, damaged_turn},
     session::SessionIndex,
-    text::hash,
+    text::JsonText,
     texts,
     turn::{BreakCause, PrefixBreak, StreamEnd, TurnKind},
     txn::Txn,
@@ -31,8 +32,8 @@ pub(super) struct SentPrompt<'a> {
     /// The session without this turn.
     pub(super) session: &'a SessionIndex,
     pub(super) conversation: &'a PlacedConversation<'a>,
-    pub(super) setup: &'a str,
-    pub(super) tools: Option<&'a str>,
+    pub(super) setup: &'a JsonText,
+    pub(super) tools: Option<&'a JsonText>,
 }
 
 // === impl SentPrompt ===
@@ -83,11 +84,11 @@ impl SentPrompt<'_> {
     }
 
     fn cause(&self, txn: &Txn<'_>, before: &Record) -> TxnResult<Option<BreakCause>> {
-        let is_same_setup = texts::shared(&before.setup) == Some(hash(self.setup.as_bytes()));
+        let is_same_setup = texts::shared(&before.setup) == Some(self.setup.hash);
         let mut lessons = None;
         if !is_same_setup {
             let (_, old): Setup = texts::value(txn, &before.setup)?;
-            let (_, new): Setup = texts::value(txn, self.setup)?;
+            let (_, new): Setup = self.setup.read().map_err(LogError::from)?;
             if old.adapter != new.adapter {
                 return Ok(Some(BreakCause::Adapter));
             }
@@ -114,11 +115,12 @@ impl SentPrompt<'_> {
             (Some(old), Some(new)) => (old, new),
             (None, Some(_)) | (Some(_), None) => return Ok(true),
         };
-        if texts::shared(old) == Some(hash(new.as_bytes())) {
+        if texts::shared(old) == Some(new.hash) {
             return Ok(false);
         }
         let old: Value = texts::value(txn, old)?;
-        Ok(comparable(old) != comparable(texts::value(txn, new)?))
+        let new = new.read().map_err(LogError::from)?;
+        Ok(comparable(old) != comparable(new))
     }
 
     /// Returns the role of the first message of an earlier turn that this one does not repeat at its place. What a client

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use serde_json::Map;
+use serde_json::{Map, value::RawValue};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn finds_the_parts_and_keeps_their_bytes() {
     assert_eq!(members[1], (&*format!(r#""messages" : {list}"#), list));
     assert_eq!(members[2], (r#""n":1e2"#, "1e2"));
     let items = layout.items.unwrap().into_iter();
-    let items: Vec<_> = items.map(|it| &raw[it]).collect();
+    let items: Vec<_> = items.map(|it| &raw[it.whole]).collect();
     assert_eq!(
         items,
         [r#"{"role":"user"}"#, r#"{"content":null,"role":"x"}"#]
