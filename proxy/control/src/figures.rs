@@ -292,7 +292,7 @@ impl Verdicts {
         };
         if waiting > 0 {
             let s = if waiting == 1 { "s" } else { "" };
-            line += &format!("; {waiting} wait{s} for a verdict");
+            line = format!("{line}; {waiting} wait{s} for a verdict");
         }
         Some(line)
     }

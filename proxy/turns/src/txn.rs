@@ -32,8 +32,10 @@ pub(crate) struct Txn<'a> {
     pub(crate) broken: Vec<(TurnId, BreakCause)>,
     /// The counts that were changed, by table and key. They are written at the end, once for all turns: reading and
     /// writing those of each lesson for each turn took a sixth of the log's CPU.
-    counts: RefCell<HashMap<(Table, Vec<u8>), Box<dyn Counts>>>,
+    counts: RefCell<CountsByKey>,
 }
+
+type CountsByKey = HashMap<(Table, Vec<u8>), Box<dyn Counts>>;
 
 /// Counts of any kind, as they are stored.
 trait Counts: Any {

@@ -48,6 +48,24 @@ async fn control(home: &Home, path: &str, body: &Value) -> String {
     post(&origin, path, &headers, body).await.unwrap()
 }
 
+/// Wires opencode to another provider while the proxy runs, and then changes a setting behind its back.
+async fn status_follows_what_is_wired_meanwhile(home: &Home, opencode: &str) {
+    home.write(OPENCODE, opencode);
+    home.ask(&["wire", "opencode"]).await;
+    let status = home.ask(&["status"]).await;
+    has(
+        &status,
+        ["leaves:  models.example: chats of agent opencode"],
+    );
+    let listed: Value = serde_json::from_str(&home.ask(&["status", "--json"]).await).unwrap();
+    assert_eq!(listed["about"]["places"]["codex"], "this machine");
+    assert_eq!(listed["about"]["places"]["opencode"], "models.example");
+    let settings = home.read("config.yaml");
+    home.ask(&["config", "wishes.wait", "9 s"]).await;
+    has(&home.ask(&["status"]).await, ["changed since the start"]);
+    home.write("config.yaml", &settings);
+}
+
 #[tokio::test]
 async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     let (work, home_server) = (Upstream::new(), Upstream::new());
@@ -93,23 +111,11 @@ async fn one_command_sets_an_agent_up_and_several_have_several_upstreams() {
     );
     has(&status, [serves]);
     assert!(!status.contains("changed since the start"), "{status}");
-    home.write(
-        OPENCODE,
+    status_follows_what_is_wired_meanwhile(
+        &home,
         &opencode.replace(&home_server.url, "https://models.example/v1"),
-    );
-    home.ask(&["wire", "opencode"]).await;
-    let status = home.ask(&["status"]).await;
-    has(
-        &status,
-        ["leaves:  models.example: chats of agent opencode"],
-    );
-    let listed: Value = serde_json::from_str(&home.ask(&["status", "--json"]).await).unwrap();
-    assert_eq!(listed["about"]["places"]["codex"], "this machine");
-    assert_eq!(listed["about"]["places"]["opencode"], "models.example");
-    let settings = home.read("config.yaml");
-    home.ask(&["config", "wishes.wait", "9 s"]).await;
-    has(&home.ask(&["status"]).await, ["changed since the start"]);
-    home.write("config.yaml", &settings);
+    )
+    .await;
     home.write(OPENCODE, &opencode);
     home.ask(&["wire", "opencode"]).await;
     chat(&home, "codex").await;

@@ -135,16 +135,16 @@ impl ChatRequest {
     /// [`ChainHash::then`].
     pub fn chains(&self, start: ChainHash) -> Vec<ChainHash> {
         let mut chain = Chain::new(start);
-        let after = self.said(|message| message.said()).iter();
+        let after = self.said(MessageRef::said).iter();
         let after = after.map(|said| chain.push(*said));
         iter::once(start).chain(after).collect()
     }
 
     /// Returns the contribution of each message to the hash of the conversation. `said` returns that of one message, and
     /// is called only the first time.
-    pub fn said(&self, said: impl Fn(&MessageRef<'_>) -> Said) -> &[Said] {
-        self.said
-            .get_or_init(|| self.messages().map(|message| said(&message)).collect())
+    pub fn said<'a>(&'a self, said: impl Fn(MessageRef<'a>) -> Said) -> &'a [Said] {
+        let read = || self.messages().map(said).collect();
+        self.said.get_or_init(read)
     }
 
     /// Returns the messages in chat form with all their fields, as many as [`Self::messages`]. Returns `None` if no
@@ -258,7 +258,7 @@ impl<'a> MessageRef<'a> {
     }
 
     /// Returns its contribution to the hash of the conversation.
-    pub fn said(&self) -> Said {
+    pub fn said(self) -> Said {
         match self.role() {
             Role::User if !self.message.is_said => Said::Nothing,
             role @ (Role::User | Role::Tool) => Said::of(role, &self.text()),

@@ -95,7 +95,10 @@ impl Layout {
             let value = if is_conversation && walk.peek() == Some(b'[') {
                 let items = layout.items.insert(Vec::new());
                 items.clear();
-                walk.array(|walk| Ok(items.push(ItemSpans::walk(walk, text)?)))?
+                walk.array(|walk| {
+                    items.push(ItemSpans::walk(walk, text)?);
+                    Ok(())
+                })?
             } else {
                 if is_conversation {
                     // An earlier one does not count any more.

@@ -100,7 +100,9 @@ impl<'a> Walk<'a> {
                         continue;
                     }
                 }
-                b'"' => drop(self.string()?),
+                b'"' => {
+                    self.string()?;
+                }
                 _ => self.scalar()?,
             }
             while let Some(&close) = open.last() {
