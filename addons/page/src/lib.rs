@@ -35,6 +35,7 @@ mod routes;
 mod state;
 #[cfg(test)]
 mod tests;
+mod view_query;
 mod views;
 
 pub use self::{routes::router, state::PageState};

@@ -1,13 +1,6 @@
 //! The query of an address, read and written.
 
-use axum::{
-    extract::{FromRequestParts, Query},
-    http::request::Parts,
-};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use serde::de::DeserializeOwned;
-
-use crate::failure::PageFailure;
 
 /// All characters but those that no address gives a meaning.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
@@ -15,24 +8,6 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-
-/// The query of a view. One that does not read is told as a page.
-pub(crate) struct ViewQuery<T>(pub(crate) T);
-
-impl<S: Sync, T: DeserializeOwned> FromRequestParts<S> for ViewQuery<T> {
-    type Rejection = PageFailure;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, PageFailure> {
-        let read = Query::try_from_uri(&parts.uri).map_err(|error| {
-            let text = error.body_text();
-            let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
-            PageFailure::bad_request(format!(
-                "This address has a value that is not allowed: {why}."
-            ))
-        });
-        read.map(|Query(query)| Self(query))
-    }
-}
 
 /// The names and values of a query, as they stand there.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {

@@ -142,7 +142,7 @@ impl ServingProcess {
         let (loaded, policy, site) = (&start.loaded, &start.policy, &start.site);
         let (config, home) = (&loaded.config, &site.home);
         let (background, process) = (Background::default(), CancellationToken::new());
-        let settings = Arc::new(UsedSettings::new(start)?);
+        let settings = Arc::new(UsedSettings::new(config, policy, &start.config_name)?);
 
         let listener =
             gateway::listen(config.gateway.proxy.address(), start.listens_on_stdin).await?;

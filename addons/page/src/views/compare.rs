@@ -13,8 +13,8 @@ use crate::{
     elements::{empty, number},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::ViewQuery,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 const OFFERED: usize = 5;

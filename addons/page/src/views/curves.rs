@@ -11,8 +11,9 @@ use crate::{
     failure::PageFailure,
     layout::{Frame, Section},
     plot::figure,
-    query::{ViewQuery, encoded},
+    query::encoded,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 /// The periods to choose from, in days; the first is shown at first.

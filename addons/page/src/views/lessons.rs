@@ -15,8 +15,9 @@ use crate::{
     elements::{ActionForm, ButtonKind, ago, count, effect, empty, hidden, live},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::{ViewQuery, encoded},
+    query::encoded,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 const JOURNAL: usize = 200;

@@ -14,8 +14,9 @@ use crate::{
     elements::{ActionForm, ButtonKind, ago, confirmed, count, empty, live, mark, number},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::{ViewQuery, encoded},
+    query::encoded,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 const ROWS: usize = 60;

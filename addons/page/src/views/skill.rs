@@ -12,8 +12,8 @@ use crate::{
     elements::{ActionForm, ButtonKind, effect, live},
     failure::PageFailure,
     layout::{Frame, Section},
-    query::ViewQuery,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 #[derive(Debug, Deserialize)]

@@ -19,8 +19,9 @@ use crate::{
     failure::PageFailure,
     layout::{Frame, Section},
     markdown::{plain, rendered},
-    query::{ViewQuery, encoded},
+    query::encoded,
     state::PageState,
+    view_query::ViewQuery,
 };
 
 /// The turn that followed is among so many next ones; side turns may lie between.

@@ -1,12 +1,15 @@
 //! The settings that the process uses. Agents are wired while it runs, so their upstreams come in later.
 
-use std::{path::PathBuf, sync::Mutex};
+use std::{
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
 
 use metaclaw_chat::lock;
 use metaclaw_control::{costs::ModelPrices, instance::SettingsInUse, status::RunSummary};
 use metaclaw_settings::{Config, Fingerprint, Policy};
 
-use super::{Start, upstreams::model_prices};
+use super::upstreams::model_prices;
 use crate::banner;
 
 #[derive(Debug)]
@@ -29,15 +32,14 @@ struct Now {
 impl UsedSettings {
     /// # Errors
     /// If a judge is configured that lacks what it needs.
-    pub(super) fn new(start: &Start) -> anyhow::Result<Self> {
-        let (config, policy) = (&start.loaded.config, &start.policy);
+    pub(super) fn new(config: &Config, policy: &Policy, file: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             now: Mutex::new(Now {
                 about: banner::about(config, config, policy)?,
                 prices: model_prices(config, policy),
-                fingerprint: Fingerprint::of(&start.config_name),
+                fingerprint: Fingerprint::of(file),
             }),
-            file: start.config_name.clone(),
+            file: file.to_owned(),
             at_start: config.clone(),
             policy: policy.clone(),
         })

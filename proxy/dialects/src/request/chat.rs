@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::{
     conversation::{self, Conversation},
     error::RequestError,
-    layout::{self, Layout},
+    layout::Layout,
+    walk::ByteSpan,
 };
 use crate::{api::Api, json};
 
@@ -200,7 +201,7 @@ impl ChatRequest {
         })
     }
 
-    pub(super) fn text(&self, span: &layout::ByteSpan) -> &str {
+    pub(super) fn text(&self, span: &ByteSpan) -> &str {
         self.text.get(span.clone()).unwrap_or_default()
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use metaclaw_chat::{TYPED_PARTS, Utterance};
 use serde_json::value::RawValue;
 
-use super::layout::ByteSpan;
+use super::walk::ByteSpan;
 use crate::{
     fields::{JsonFields, elements},
     json,

@@ -7,7 +7,8 @@ use metaclaw_chat::{MessageError, Role};
 use super::{
     content::{Content, is_result},
     error::RequestError,
-    layout::{self, ByteSpan, ItemSpans, Layout},
+    layout::{self, ItemSpans, Layout},
+    walk::ByteSpan,
 };
 use crate::{
     api::Api,

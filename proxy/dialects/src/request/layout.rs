@@ -4,18 +4,14 @@
 //! spaces, unknown fields. Of duplicate keys the last counts, as in JSON parsers. Values are skipped without recursion,
 //! so no nesting is too deep.
 
-use std::ops::Range;
-
 use metaclaw_chat::OF_ANOTHER;
 use serde::de::{Error as _, IgnoredAny};
 
 use super::{
     error::RequestError,
-    walk::{NotJson, Walk},
+    walk::{ByteSpan, NotJson, Walk},
 };
 use crate::{api::Api, json};
-
-pub(super) type ByteSpan = Range<usize>;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Layout {

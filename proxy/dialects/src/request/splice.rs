@@ -13,7 +13,8 @@ use super::{
     chat::ChatRequest,
     content::Content,
     conversation::ConversationItem,
-    layout::{ByteSpan, Layout, Member},
+    layout::{Layout, Member},
+    walk::ByteSpan,
 };
 use crate::api::Api;
 

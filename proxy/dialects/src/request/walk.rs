@@ -4,7 +4,9 @@
 //! serde_json's `RawValue` reads a value to find its end, and then reads it again for its fields. A request is walked
 //! once for both.
 
-use super::layout::ByteSpan;
+use std::ops::Range;
+
+pub(super) type ByteSpan = Range<usize>;
 
 #[derive(Debug)]
 pub(super) struct Walk<'a> {

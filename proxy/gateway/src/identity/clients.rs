@@ -234,6 +234,22 @@ impl Runtime {
     }
 }
 
+pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
+    let mut said_words = text.split_whitespace();
+    let mut words = phrase.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let Some(said) = said_words.next() else {
+            return false;
+        };
+        let head = said.get(..word.len());
+        let is_whole = words.peek().is_none() || said.len() == word.len();
+        if !is_whole || head.is_none_or(|head| !head.eq_ignore_ascii_case(word)) {
+            return false;
+        }
+    }
+    true
+}
+
 fn says_something(value: &HeaderValue) -> bool {
     const NO: [&[u8]; 6] = [b"", b"0", b"false", b"no", b"none", b"null"];
     let value = value.as_bytes().trim_ascii();
@@ -297,7 +313,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::identity::testing::{request, system_texts};
+    use crate::identity::testing::request;
 
     #[test]
     fn every_line_of_the_table_is_read() {
@@ -410,19 +426,11 @@ mod tests {
     #[test]
     fn the_line_is_read_where_openclaw_writes_it_and_nowhere_else() {
         let user = |messages: &[Message]| Runtime::in_user(&request(messages));
-        let system = |messages: &[Message]| {
-            let texts = system_texts(&request(messages));
-            texts
-                .runtime()
-                .map_or_else(Runtime::default, Runtime::parse)
-        };
         let first = user(&[Message::system("You are…"), Message::user(TEXT)]);
         assert_eq!(first.agent.unwrap().as_str(), "main");
         let session = first.session.unwrap();
         assert_eq!(session.as_str(), "0b3c9a52-0000-4000-8000-000000000001");
-        assert!(system(&[Message::system(TEXT)]).session.is_some());
         assert_eq!(user(&[Message::system(TEXT)]), Runtime::default());
-        assert_eq!(system(&[Message::user(TEXT)]), Runtime::default());
         let later = [Message::user("hi"), Message::user(TEXT)];
         assert_eq!(user(&later), Runtime::default());
         let tools = [Message::user("hi"), Message::new("tool", TEXT)];

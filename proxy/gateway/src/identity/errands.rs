@@ -16,7 +16,7 @@ use metaclaw_dialects::{
 use regex::{Regex, RegexSet};
 
 use super::{
-    clients::CLIENTS,
+    clients::{CLIENTS, begins_with},
     system_texts::{SHAPE_LINES, SystemTexts},
 };
 use crate::{config::ConfigError, lock::lock, session_key::SessionKey};
@@ -79,6 +79,11 @@ impl SidePatterns {
         };
         let mut opening = system.opening();
         chat.last_said().is_some_and(is_errand) || opening.any(|text| text.is_errands)
+    }
+
+    #[cfg(test)]
+    fn is_side_alone(&self, chat: &ChatRequest) -> bool {
+        self.is_side(chat, &SystemTexts::unknown(chat))
     }
 
     /// Returns whether a text in the user's role is that of a side turn, even if the client writes the time or events
@@ -149,22 +154,6 @@ impl Shapes {
     }
 }
 
-pub(super) fn begins_with(text: &str, phrase: &str) -> bool {
-    let mut said_words = text.split_whitespace();
-    let mut words = phrase.split_whitespace().peekable();
-    while let Some(word) = words.next() {
-        let Some(said) = said_words.next() else {
-            return false;
-        };
-        let head = said.get(..word.len());
-        let is_whole = words.peek().is_none() || said.len() == word.len();
-        if !is_whole || head.is_none_or(|head| !head.eq_ignore_ascii_case(word)) {
-            return false;
-        }
-    }
-    true
-}
-
 /// Returns whether a request begins a conversation: it contains no reply and continues none.
 pub(crate) fn begins(chat: &ChatRequest) -> bool {
     let goes_on = |name| chat.field_json(name).is_some_and(|json| json != "null");
@@ -199,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::identity::testing::{is_side_by, request, system_texts};
+    use crate::identity::testing::request;
 
     /// Each case has whether it is an errand, and its messages: those of known clients as captured, or as their
     /// packages have them, and what owners say of errands.
@@ -208,7 +197,7 @@ mod tests {
     #[test]
     fn errands_are_told_from_what_an_owner_asks() {
         let patterns = SidePatterns::new(&["^ping$".into()]).unwrap();
-        let is_side = |messages: &[Message]| is_side_by(&patterns, &request(messages));
+        let is_side = |messages: &[Message]| patterns.is_side_alone(&request(messages));
         let cases: Vec<(bool, Vec<Message>)> = serde_json::from_str(CASES).unwrap();
         for (is_errand, messages) in &cases {
             assert_eq!(is_side(messages), *is_errand, "{messages:?}");
@@ -254,7 +243,7 @@ mod tests {
         let more = more.as_object().unwrap().clone();
         body.as_object_mut().unwrap().extend(more);
         let chat = ChatRequest::parse(Api::Chat, body.to_string().into()).unwrap();
-        Shape::read(&chat, &system_texts(&chat))
+        Shape::read(&chat, &SystemTexts::unknown(&chat))
     }
 
     fn tools(n: usize) -> Value {

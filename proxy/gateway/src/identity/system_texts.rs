@@ -10,8 +10,7 @@ use metaclaw_chat::Role;
 use metaclaw_dialects::request::{ChatRequest, MessageRef};
 
 use super::{
-    clients::{CLIENTS, runtime_line},
-    errands::begins_with,
+    clients::{CLIENTS, begins_with, runtime_line},
     remembered::Remembered,
 };
 
@@ -62,6 +61,11 @@ impl SystemTexts {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn unknown(chat: &ChatRequest) -> Self {
+        Self::read(chat, &KnownTexts::new(KNOWN))
+    }
+
     pub(super) fn runtime(&self) -> Option<&str> {
         self.all.iter().find_map(|text| text.runtime.as_deref())
     }
@@ -103,4 +107,30 @@ fn line_hash(line: &str) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     letters().for_each(|c| c.hash(&mut hasher));
     Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use metaclaw_chat::Message;
+
+    use super::*;
+    use crate::identity::testing::request;
+
+    #[test]
+    fn texts_are_read_once_and_only_those_of_the_system() {
+        const LINE: &str = "Runtime: agent=main | sessionId=0b3c9a52 | host=x";
+        let text = Message::system(format!("You are kind to all that live.\n{LINE}"));
+        let late = Message::system("Be brief, and give the amounts in euros.");
+        let messages = [text, Message::user(LINE), late];
+        let known = KnownTexts::new(KNOWN);
+        let [first, again] = [(); 2].map(|()| SystemTexts::read(&request(&messages), &known));
+        assert_eq!(first.runtime(), Some(LINE));
+        assert_eq!(
+            first.opening().map(|text| text.shape.len()).sum::<usize>(),
+            2
+        );
+        assert!(Arc::ptr_eq(&first.all[1], &again.all[1]));
+        let users = SystemTexts::unknown(&request(&messages[1..2]));
+        assert_eq!((users.runtime(), users.all.len()), (None, 0));
+    }
 }

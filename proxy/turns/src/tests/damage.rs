@@ -259,14 +259,14 @@ async fn a_look_at_a_copy_tells_what_is_lost_and_changes_nothing() {
             fs::write(snapshots(dir).last().unwrap(), b"").unwrap();
         }),
         ("garbage", true, |dir| {
-            fs::write(dir.join("sled/db"), [0xA5; 200]).unwrap()
+            fs::write(dir.join("sled/db"), [0xA5; 200]).unwrap();
         }),
         ("cut", true, |dir| {
             let bytes = fs::read(dir.join("sled/db")).unwrap();
             fs::write(dir.join("sled/db"), &bytes[..2_000]).unwrap();
         }),
         ("another format", true, |dir| {
-            fs::write(dir.join("FORMAT"), "99").unwrap()
+            fs::write(dir.join("FORMAT"), "99").unwrap();
         }),
     ];
     for (what, loses, damage) in damages {

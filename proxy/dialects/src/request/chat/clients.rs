@@ -8,6 +8,7 @@ use metaclaw_chat::{owners_words, utterances};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::request::layout::conversation;
 
 const CHAT: Api = Api::Chat;
 const MESSAGES: Api = Api::Messages;
@@ -299,7 +300,7 @@ fn the_owners_words_are_found_in_what_each_agent_sends() {
         others(),
     ];
     for (name, api, items, expected) in cases.into_iter().flatten() {
-        let field = layout::conversation(api);
+        let field = conversation(api);
         let body = json!({ "model": "m", "max_tokens": 9, field: items });
         let request = ChatRequest::parse(api, Bytes::from(body.to_string())).unwrap();
         let typed = request.utterances().find(Utterance::is_owners);

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf};
 use metaclaw_chat::{Message, Speaker, Utterance};
 
 use super::SidePatterns;
-use crate::identity::testing::{is_side_by, request};
+use crate::identity::testing::request;
 
 /// Names of its constants whose whole text is an errand.
 const ERRANDS: [&str; 13] = [
@@ -91,7 +91,7 @@ fn what_openclaw_writes_in_the_users_place_is_known() {
         let stamped = format!("[Fri 2026-11-20 05:31 UTC] {text}");
         [text, &stamped]
             .into_iter()
-            .all(|text| is_side_by(&patterns, &request(&[Message::user(text)])))
+            .all(|text| patterns.is_side_alone(&request(&[Message::user(text)])))
     };
     let block = behind(&scripts, HEARTBEATS);
     let wordings: Vec<String> = block
