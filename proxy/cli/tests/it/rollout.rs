@@ -59,8 +59,8 @@ async fn tasks_are_measured_and_each_episode_is_in_the_log() {
     let listed = home.ask(&["rollout", "list"]).await;
     assert_eq!(
         (
-            listed.matches("good").count(),
-            listed.matches("bad").count()
+            listed.matches(" good ").count(),
+            listed.matches(" bad ").count()
         ),
         (2, 2),
         "{listed}"
