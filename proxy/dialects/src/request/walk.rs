@@ -198,13 +198,40 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns how many bytes at the beginning need no look of their own in a string. Sixteen are compared at once, without a
-/// branch for each.
+/// Returns how many bytes at the beginning are neither a quote, nor a backslash, nor a control character.
+///
+/// Eight are compared at once: taking them one by one took a quarter of the CPU of a request that is only relayed. In
+/// each expression the lowest bit that is set belongs to the first such byte.
 fn n_plain(bytes: &[u8]) -> usize {
-    let is_plain = |byte: &u8| *byte != b'"' && *byte != b'\\' && *byte >= b' ';
-    let (chunks, _) = bytes.as_chunks::<16>();
-    let are_plain = |chunk: &&[u8; 16]| chunk.iter().fold(true, |are, byte| are & is_plain(byte));
-    let n_whole = 16 * chunks.iter().take_while(are_plain).count();
-    let rest = &bytes[n_whole..];
-    n_whole + rest.iter().take_while(|byte| is_plain(byte)).count()
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES << 7;
+    let below = |word: u64, least: u8| word.wrapping_sub(ONES * u64::from(least)) & !word & HIGHS;
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
+        let slashes = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let found = quotes | slashes | below(word, b' ');
+        if found != 0 {
+            return 8 * n + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_plain = |byte: &&u8| !matches!(**byte, b'"' | b'\\' | ..b' ');
+    8 * words.len() + rest.iter().take_while(is_plain).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::n_plain;
+
+    proptest! {
+        #[test]
+        fn many_at_once_are_as_many_as_one_by_one(bytes in "[a-zé\u{7f}\"\\\\\u{0}-\u{22}]{0,40}") {
+            let bytes = bytes.as_bytes();
+            let expected = bytes.iter().position(|b| matches!(b, b'"' | b'\\' | ..b' '));
+            prop_assert_eq!(n_plain(bytes), expected.unwrap_or(bytes.len()));
+        }
+    }
 }
