@@ -2,12 +2,12 @@
 //!
 //! Nothing is changed before the owner agrees, and then only a little: one additional entry, the primary model, and
 //! the former model as its first fallback. If the proxy is gone, the agent only needs a retry. A copy of the file and a
-//! record of the change are on the disk before the change ([`Wiring`]). So after a crash at any point, the next start
+//! record of the change are on the disk before the change ([`Wires`]). So after a crash at any point, the next start
 //! can restore a valid state.
 //!
-//! OpenClaw has a module of its own, because MetaClaw reads its model, relays to it, and makes it OpenClaw's fallback.
-//! The other agents are rows of `data/agents.yaml`, which say which keys of which files make the agent use the proxy.
-//! [`Wires`] sets these keys and restores the files.
+//! The agents are rows of `data/agents.yaml`, which say which keys of which files make the agent use the proxy. [`Wires`]
+//! sets these keys and restores the files. OpenClaw has a module beside its row, because its keys depend on the model
+//! that it asks today, which becomes its fallback.
 
 mod diff;
 mod document;

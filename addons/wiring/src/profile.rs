@@ -23,7 +23,7 @@ use crate::{
 
 mod quirks;
 
-/// The id of OpenClaw. Its keys depend on what it asks today, so that [`openclaw`] says them.
+/// The id of OpenClaw. Its keys depend on what it asks today, so that `openclaw.rs` says them.
 pub const OPENCLAW: &str = "openclaw";
 
 /// All agents of `data/agents.yaml`, in the order of the documentation.

@@ -1,8 +1,8 @@
 //! The figures of a period, from the turn log. The report, the curves, the status and the page take them from here, so
 //! that they all show the same numbers.
 //!
-//! The log counts by agent and day in UTC, and keeps these counts when it deletes texts: [`CountedDays`]. It does not
-//! count everything. The other figures cover only turns that still exist: [`ExistingTurns`].
+//! The log counts by agent and day in UTC, and keeps these counts when it deletes texts: `CountedDays`. It does not
+//! count everything. The other figures cover only turns that still exist: `ExistingTurns`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,7 +45,7 @@ impl TurnLog {
     /// Returns the number of its turns.
     ///
     /// # Errors
-    /// Returns [`LogError::Damaged`], or the error of either store.
+    /// Returns `LogError::Damaged`, or the error of either store.
     pub fn copy_session<'a>(&'a self, number: u64, to: &'a Self) -> LogFuture<'a, usize> {
         Box::pin(async move {
             let Some(copied) = self.read(move |store| read(store, number)).await? else {

@@ -115,7 +115,7 @@ impl TurnLog {
     /// masked text on, the turns lose their token ids and get none. Returns the number of these turns.
     ///
     /// # Errors
-    /// Returns [`LogError::Damaged`], or the store's error.
+    /// Returns `LogError::Damaged`, or the store's error.
     pub fn mask(
         &self,
         agent: &AgentId,

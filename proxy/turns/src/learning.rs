@@ -17,7 +17,7 @@ impl TurnLog {
     /// Adds the reply's sampled ids. Returns false if the turn has ids, or may have none because its text was masked.
     ///
     /// # Errors
-    /// Returns [`LogError::UnevenTokens`], [`LogError::NoSuchTurn`], or the store's error.
+    /// Returns `LogError::UnevenTokens`, `LogError::NoSuchTurn`, or the store's error.
     pub fn add_tokens(&self, id: TurnId, tokens: Tokens) -> LogFuture<'_, bool> {
         self.write(move |txn| tokens::add(txn, id, &tokens))
     }

@@ -106,7 +106,7 @@ impl TurnLog {
     /// Returns one line for each turn that the filter selects, the newest first.
     ///
     /// # Errors
-    /// Returns the store's error, or [`LogError::Damaged`] if a value cannot be read.
+    /// Returns the store's error, or `LogError::Damaged` if a value cannot be read.
     pub fn list(&self, filter: TurnFilter) -> LogFuture<'_, Vec<TurnSummary>> {
         self.read(move |store| list(store, &filter))
     }

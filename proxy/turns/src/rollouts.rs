@@ -51,7 +51,7 @@ impl TurnLog {
     /// Closes a rollout at a time in Unix milliseconds, and judges or excludes its turns. Returns the closed rollout.
     ///
     /// # Errors
-    /// Returns [`LogError::NoSuchRollout`], or [`LogError::RolloutClosed`] if it was closed before; nothing changes.
+    /// Returns `LogError::NoSuchRollout`, or `LogError::RolloutClosed` if it was closed before; nothing changes.
     pub fn close_rollout(
         &self,
         id: &RolloutId,

@@ -90,7 +90,7 @@ impl ModelConfig {
     /// Reads `config.json` and, for the ids that end a reply, `generation_config.json` of a model directory.
     ///
     /// # Errors
-    /// [`ModelFileError`] naming file, field, value and what is allowed.
+    /// [`metaclaw_trainer_text::ModelFileError`] naming file, field, value and what is allowed.
     pub fn read(dir: &Path) -> Result<Self> {
         let fields = ConfigFields::read(&dir.join("config.json"))?;
         let mut config = Self::from_fields(fields)?;

@@ -50,7 +50,7 @@ impl ChatTokenizer {
     /// directory, from the files that `transformers` uses.
     ///
     /// # Errors
-    /// Returns [`ModelFileError`], which names the missing or unusable file.
+    /// Returns `ModelFileError`, which names the missing or unusable file.
     pub fn load(dir: &Path) -> Result<Self> {
         let config = TokenizerConfig::read(dir)?;
         let ranks = dir.join("tiktoken.model");

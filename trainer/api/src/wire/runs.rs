@@ -167,7 +167,7 @@ pub struct SaveWeightsReply {
     pub adapter_path: String,
     /// The number of optimiser steps in it.
     pub step: u64,
-    /// SHA-256 of its content, as in [`AdapterInfo::sha256`]. Not in the fork's API.
+    /// SHA-256 of its content, as in `AdapterInfo::sha256`. Not in the fork's API.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }
@@ -223,7 +223,7 @@ pub struct CheckpointInfo {
     pub path: String,
     /// The number of optimiser steps in it.
     pub step: u64,
-    /// SHA-256 of its adapter's content, as in [`AdapterInfo::sha256`].
+    /// SHA-256 of its adapter's content, as in `AdapterInfo::sha256`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// The text that checkpoint/save was given; null if none.

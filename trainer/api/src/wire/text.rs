@@ -202,6 +202,6 @@ pub struct Sampled {
     /// The adapter's optimiser steps, if it has the number.
     pub version: Option<u64>,
     pub base: String,
-    /// The fingerprint of its content, as in [`Health`].
+    /// The fingerprint of its content, as in `Health`.
     pub base_fingerprint: Option<String>,
 }

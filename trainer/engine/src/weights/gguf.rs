@@ -29,7 +29,7 @@ const VERSION: u32 = 3;
 /// The Hugging Face directory of a GGUF file, converting it when it is met for the first time.
 ///
 /// # Errors
-/// [`LoadError`] naming the file and what it holds that cannot be used, or the folder that cannot be written.
+/// `LoadError` naming the file and what it holds that cannot be used, or the folder that cannot be written.
 pub fn directory(gguf: &Path, cache_dir: &Path) -> Result<PathBuf> {
     let unreadable = ModelFileError::reading(gguf);
     let opened = regular(gguf).and_then(File::open);
