@@ -10,6 +10,7 @@ mod draft;
 mod prompt;
 mod proposal;
 mod review;
+mod trial;
 
 pub use self::{
     prompt::{Failure, Teller, Trajectory, TrajectoryStep},
@@ -17,7 +18,8 @@ pub use self::{
         HistoryEntry, HistorySkill, MIN_TRIED, Progress, Proposal, ProposalState, Reason,
         SharedOrigin, Source, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest, read_history,
     },
-    review::{EvolutionRun, EvolveError, Evolved, SkillTrial},
+    review::{EvolutionRun, EvolveError, Evolved},
+    trial::SkillTrial,
 };
 
 pub(crate) use self::{draft::SkillDraft, prompt::WrittenSkill, proposal::ProposalStore};

@@ -3,6 +3,8 @@
 //! Readers take a snapshot and never wait. [`Library::rescan`] checks the files and replaces the snapshot when something
 //! changed. Readable lessons that no agent will ever get are reported.
 
+mod lessons;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -17,15 +19,15 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use metaclaw_chat::{AgentId, SenderId, Speaker, Utterance};
 
+pub use self::lessons::{Lessons, OfWeights, SkillRef};
+use self::snapshot::{AgentView, Snapshot, of_unknown_agents, over_budget};
 use crate::{
-    config::{Refresh, SkillsConfig, WishPlace, WishesConfig},
+    config::{Refresh, SkillsConfig, WishesConfig},
     file::{JournalError, lock},
-    hearing::Facet,
     holder::Holder,
     host::{HeldBack, HostStore, IndexedReading},
     render,
-    retrieve::{Index, Visible},
-    scan::{AgentFiles, FileCache, Scan, SkillFault, SkillWarning, scan},
+    scan::{FileCache, Scan, SkillFault, SkillWarning, scan},
     share::ShareReport,
     skill::{Skill, SkillName},
     wishes::{self, Wish, WishError},
@@ -455,243 +457,4 @@ impl Inner {
         });
         render::within_budget(ranked, self.skills.budget_tokens, self.skills.top_k)
     }
-}
-
-/// A skill that was used, in its version at that time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SkillRef {
-    pub name: SkillName,
-    /// Its version. Equal texts have equal versions.
-    pub version: String,
-}
-
-/// The lessons that are added to a request.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lessons {
-    /// Text for the end of the system prompt, without surrounding blank lines.
-    pub system_block: Option<String>,
-    /// One line for the end of each of the owner's messages.
-    pub user_line: Option<String>,
-    /// The line for the end of each message of a person beside the owner, by her id: her own wishes.
-    pub sender_lines: Arc<BTreeMap<SenderId, String>>,
-    /// The skills in `system_block`, best first.
-    pub skills: Vec<SkillRef>,
-    /// The version of the wishes in `system_block` or `user_line`.
-    pub wishes_version: Option<String>,
-    /// The id of each of those wishes: [`Wish::id`].
-    pub wish_ids: Vec<String>,
-    /// The variant for an adapter whose weights have learned some of the wishes.
-    pub of_weights: Option<Box<OfWeights>>,
-}
-
-/// The lessons for an adapter whose weights have learned some of the wishes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OfWeights {
-    pub adapter: String,
-    /// The lessons without the lines of those wishes.
-    pub lessons: Lessons,
-}
-
-// === impl Lessons ===
-
-impl Lessons {
-    pub(crate) fn new(skills: &[Arc<Skill>], wishes: &[Wish], config: &WishesConfig) -> Self {
-        let wishes = if config.enabled {
-            render::newest_within_budget(wishes, config.max_tokens)
-        } else {
-            &[]
-        };
-        let (in_system, after_user) = match config.place {
-            WishPlace::System => (wishes, &[][..]),
-            WishPlace::User => (&[][..], wishes),
-        };
-        Self {
-            system_block: render::system_block(skills, in_system),
-            user_line: render::user_line(after_user),
-            sender_lines: Arc::default(),
-            skills: skills.iter().map(|skill| SkillRef::new(skill)).collect(),
-            wishes_version: render::user_line(wishes).map(|text| version(&text)),
-            wish_ids: wishes.iter().map(Wish::id).collect(),
-            of_weights: None,
-        }
-    }
-
-    /// Returns these lessons with a text before those in the system prompt, for every adapter.
-    #[must_use]
-    pub fn behind(mut self, text: Option<&str>) -> Self {
-        let Some(text) = text else {
-            return self;
-        };
-        self.of_weights = self.of_weights.map(|mut of_weights| {
-            of_weights.lessons = of_weights.lessons.behind(Some(text));
-            of_weights
-        });
-        self.system_block = Some(match self.system_block {
-            Some(block) => format!("{text}\n\n{block}"),
-            None => text.to_owned(),
-        });
-        self
-    }
-
-    /// Returns the lessons if this adapter answers. `None` is the base model, or a model of another upstream.
-    pub fn where_answers(&self, adapter: Option<&str>) -> &Self {
-        match &self.of_weights {
-            Some(of_weights) if Some(of_weights.adapter.as_str()) == adapter => &of_weights.lessons,
-            Some(_) | None => self,
-        }
-    }
-}
-
-// === impl SkillRef ===
-
-impl SkillRef {
-    fn new(skill: &Skill) -> Self {
-        Self {
-            name: skill.name.clone(),
-            version: skill.version.clone(),
-        }
-    }
-}
-
-fn version(text: &str) -> String {
-    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
-}
-
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    /// The shared skills, then each agent's own.
-    pub(super) skills: Vec<Arc<Skill>>,
-    pub(super) index: Index,
-    /// The view of agents without their own folder.
-    pub(super) shared: AgentView,
-    pub(super) agents: BTreeMap<AgentId, AgentView>,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct AgentView {
-    pub(super) skills: Visible,
-    /// The wishes in force: the shared ones, then its own.
-    pub(super) wishes: Arc<[Wish]>,
-    pub(super) own_wishes: Arc<[Wish]>,
-    pub(super) people: Arc<BTreeMap<SenderId, Arc<[Wish]>>>,
-}
-
-// === impl Snapshot ===
-
-impl Snapshot {
-    pub(super) fn new(scan: &Scan) -> Self {
-        let mut skills = scan.shared.clone();
-        let shared = 0..skills.len();
-        let places = skills.iter().enumerate();
-        let places: BTreeMap<SkillName, usize> =
-            places.map(|(at, it)| (it.name.clone(), at)).collect();
-        let mut agents = BTreeMap::new();
-        for (agent, files) in &scan.agents {
-            let begin = skills.len();
-            skills.extend_from_slice(&files.skills);
-            let hidden = files.skills.iter().filter_map(|own| places.get(&own.name));
-            let visible = Visible {
-                shared: shared.clone(),
-                own: begin..skills.len(),
-                hidden: hidden.copied().collect(),
-            };
-            let view = AgentView {
-                skills: visible,
-                wishes: in_force(&scan.shared_wishes, &files.wishes),
-                own_wishes: Arc::clone(&files.wishes),
-                people: Arc::clone(&files.people),
-            };
-            agents.insert(agent.clone(), view);
-        }
-        let shared = Visible {
-            shared,
-            ..Visible::default()
-        };
-        Self {
-            index: Index::build(&skills),
-            skills,
-            shared: AgentView {
-                skills: shared,
-                wishes: Arc::clone(&scan.shared_wishes),
-                own_wishes: Arc::default(),
-                people: Arc::default(),
-            },
-            agents,
-        }
-    }
-
-    pub(super) fn view(&self, agent: &AgentId) -> &AgentView {
-        self.agents.get(agent).unwrap_or(&self.shared)
-    }
-
-    pub(super) fn of_agent(&self, agent: &AgentId) -> Vec<Arc<Skill>> {
-        let mut skills: Vec<_> = self.numbered(self.view(agent).skills.numbers()).collect();
-        skills.sort_by(|a, b| a.name.cmp(&b.name));
-        skills
-    }
-
-    pub(super) fn numbered(
-        &self,
-        numbers: impl Iterator<Item = usize>,
-    ) -> impl Iterator<Item = Arc<Skill>> {
-        numbers.filter_map(|number| self.skills.get(number).cloned())
-    }
-}
-
-/// Returns the shared wishes, without those that conflict with an agent's own, and then its own.
-fn in_force(shared: &[Wish], own: &[Wish]) -> Arc<[Wish]> {
-    let excludes = |wish: &Wish| Facet::of_wish(&wish.text).filter(|facet| facet.is_exclusive());
-    let taken: Vec<Facet> = own.iter().filter_map(excludes).collect();
-    let stands = |wish: &&Wish| {
-        !own.contains(wish) && excludes(wish).is_none_or(|facet| !taken.contains(&facet))
-    };
-    let shared = shared.iter().filter(stands);
-    shared.chain(own).cloned().collect()
-}
-
-/// The agent of clients that name none, and OpenClaw's default agent.
-const USUAL_AGENTS: [&str; 2] = ["_default", "main"];
-
-/// Warns about folders of unknown agents, which may be meant as something else. `met` is `None` if nobody reports
-/// agents.
-pub(super) fn of_unknown_agents(
-    dir: &Path,
-    scan: &Scan,
-    met: Option<&BTreeSet<AgentId>>,
-) -> Vec<SkillWarning> {
-    let fault = |agent: &AgentId, files: &AgentFiles| {
-        let is_met = met.is_some_and(|met| met.contains(agent));
-        if is_met || USUAL_AGENTS.contains(&agent.as_str()) {
-            None
-        } else if files.has_no_lesson {
-            Some(SkillFault::NoLesson)
-        } else {
-            let is_group = !files.skills.is_empty() && files.wishes.is_empty();
-            let agent = agent.clone();
-            (is_group && met.is_some()).then_some(SkillFault::UnknownAgent { agent })
-        }
-    };
-    let warn = |(agent, files): (&AgentId, &AgentFiles)| {
-        Some(SkillWarning {
-            path: dir.join(agent.as_str()),
-            fault: fault(agent, files)?,
-        })
-    };
-    scan.agents.iter().filter_map(warn).collect()
-}
-
-/// Warns about skills that never fit within this many tokens. They stay in the library, for a larger budget.
-pub(super) fn over_budget(scan: &Scan, budget: usize) -> Vec<SkillWarning> {
-    let warn = |skill: &Arc<Skill>| SkillWarning {
-        path: PathBuf::from(skill.name.as_str()),
-        fault: SkillFault::OverBudget {
-            tokens: render::cost(skill),
-            budget,
-        },
-    };
-    let own = scan.agents.values().flat_map(|files| &files.skills);
-    let all = scan.shared.iter().chain(own);
-    all.filter(|skill| render::cost(skill) > budget)
-        .map(warn)
-        .collect()
 }

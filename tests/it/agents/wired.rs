@@ -181,24 +181,56 @@ async fn is_wired_and_put_back(id: &str) {
     assert_eq!(agent.files(), before);
 }
 
-macro_rules! wired {
-    ($($id:literal: $test:ident, $needs:literal;)*) => {$(
-        #[tokio::test]
-        #[ignore = $needs]
-        async fn $test() {
-            is_wired_and_put_back($id).await;
-        }
-    )*};
+#[tokio::test]
+#[ignore = "needs the binaries and Claude Code, cargo xtask test --all runs it"]
+async fn claude_code_is_wired_and_put_back() {
+    is_wired_and_put_back("claude-code").await;
 }
 
-wired! {
-    "claude-code": claude_code_is_wired_and_put_back, "needs the binaries and Claude Code, cargo xtask test --all runs it";
-    "codex": codex_is_wired_and_put_back, "needs the binaries and Codex, cargo xtask test --all runs it";
-    "opencode": opencode_is_wired_and_put_back, "needs the binaries and opencode, cargo xtask test --all runs it";
-    "hermes": hermes_is_wired_falls_back_and_is_put_back, "needs the binaries and Hermes, cargo xtask test --all runs it";
-    "nanobot": nanobot_is_wired_falls_back_and_is_put_back, "needs the binaries and nanobot, cargo xtask test --all runs it";
-    "copaw": copaw_is_wired_and_put_back, "needs the binaries and CoPaw, cargo xtask agents runs it";
-    "qwenpaw": qwenpaw_is_wired_and_put_back, "needs the binaries and QwenPaw, cargo xtask agents runs it";
-    "aider": aider_is_wired_and_put_back, "needs the binaries and aider, cargo xtask agents runs it";
-    "llm": llm_is_wired_and_put_back, "needs the binaries and llm, cargo xtask agents runs it";
+#[tokio::test]
+#[ignore = "needs the binaries and Codex, cargo xtask test --all runs it"]
+async fn codex_is_wired_and_put_back() {
+    is_wired_and_put_back("codex").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and opencode, cargo xtask test --all runs it"]
+async fn opencode_is_wired_and_put_back() {
+    is_wired_and_put_back("opencode").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and Hermes, cargo xtask test --all runs it"]
+async fn hermes_is_wired_falls_back_and_is_put_back() {
+    is_wired_and_put_back("hermes").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and nanobot, cargo xtask test --all runs it"]
+async fn nanobot_is_wired_falls_back_and_is_put_back() {
+    is_wired_and_put_back("nanobot").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and CoPaw, cargo xtask agents runs it"]
+async fn copaw_is_wired_and_put_back() {
+    is_wired_and_put_back("copaw").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and QwenPaw, cargo xtask agents runs it"]
+async fn qwenpaw_is_wired_and_put_back() {
+    is_wired_and_put_back("qwenpaw").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and aider, cargo xtask agents runs it"]
+async fn aider_is_wired_and_put_back() {
+    is_wired_and_put_back("aider").await;
+}
+
+#[tokio::test]
+#[ignore = "needs the binaries and llm, cargo xtask agents runs it"]
+async fn llm_is_wired_and_put_back() {
+    is_wired_and_put_back("llm").await;
 }

@@ -9,8 +9,9 @@ use metaclaw_turns::{Rollout, RolloutMark, RolloutState, Turn};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::types::{
-    AnchorReply, ExcludeReason, HintedPrompts, MAX_ADVANTAGE, Push, RolloutPush, Sample, score,
+use super::{
+    exclude_reason::ExcludeReason,
+    types::{AnchorReply, HintedPrompts, MAX_ADVANTAGE, Push, RolloutPush, Sample, score},
 };
 use crate::formulas::{by_bucket, single};
 
