@@ -3,11 +3,11 @@
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use metaclaw_chat::{if_there, regular};
+use metaclaw_chat::{if_there, make_private, regular};
 use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
@@ -76,11 +76,7 @@ pub(crate) fn missing_folders(path: &Path) -> Vec<PathBuf> {
 
 /// Makes the folders above a file, for their owner alone.
 fn make_folders(path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
+    make_private(path.parent().unwrap_or(path))
 }
 
 /// Removes a file. On the disk when this returns.

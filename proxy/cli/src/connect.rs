@@ -55,6 +55,14 @@ pub(crate) fn keep(goal: &mut Goal, agent: &AgentProfile, asks: &AskedToday) -> 
     settings.record(before)
 }
 
+/// Has the other model of the settings answer the agent. What an earlier `wire` wrote for it is taken out.
+/// Returns what to tell.
+pub(crate) fn replace(goal: &mut Goal, agent: &AgentProfile) -> anyhow::Result<Option<String>> {
+    let told = OwnSettings::new(&goal.context.home, &goal.file, agent).take_back();
+    goal.replace(agent)?;
+    Ok(told)
+}
+
 /// Points the agent at the proxy: at once if it runs, else whenever it runs. Returns what to tell.
 pub(crate) fn connect(goal: &Goal, agent: &AgentProfile) -> anyhow::Result<Vec<String>> {
     goal.check(agent.caller())?;

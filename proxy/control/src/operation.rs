@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use futures_util::stream::BoxStream;
 use metaclaw_turns::LogError;
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::task::JoinError;
 
 use crate::instance::Instance;
 
@@ -88,6 +89,7 @@ impl<E: Into<anyhow::Error>> From<E> for OperationFailure {
         let error: anyhow::Error = error.into();
         let kind = match error.downcast_ref() {
             Some(LogError::Closed | LogError::Broken { .. }) => FailureKind::Unavailable,
+            _ if error.is::<JoinError>() => FailureKind::Unavailable,
             _ => FailureKind::Refused,
         };
         Self { kind, error }

@@ -72,6 +72,22 @@ pub struct DayStatistics {
     pub counts: DailyCounts,
 }
 
+/// Main turns that had a lesson in their prompt, and their verdicts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LessonCounts {
+    /// Turns with the lesson.
+    pub injected: u64,
+    /// Turns with the lesson judged +1.
+    pub good: u64,
+    /// Turns with the lesson judged -1.
+    pub bad: u64,
+    /// Turns of the same agents without the lesson judged +1.
+    pub good_without: u64,
+    /// Turns of the same agents without the lesson judged -1.
+    pub bad_without: u64,
+}
+
 /// Returns the day of a time in Unix milliseconds, as days since 1970-01-01 in UTC.
 pub fn day_of(ms: u64) -> u32 {
     u32::try_from(ms / DAY_MS).unwrap_or(u32::MAX)
@@ -81,6 +97,19 @@ pub fn day_of(ms: u64) -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+// === impl LessonCounts ===
+
+impl LessonCounts {
+    pub(crate) fn raise(&mut self, mut other: Self) {
+        raise_all(self.stored(), other.stored());
+    }
+
+    /// The counts of the turns without the lesson are computed.
+    fn stored(&mut self) -> [&mut u64; 3] {
+        [&mut self.injected, &mut self.good, &mut self.bad]
+    }
 }
 
 // === impl BreakCounts ===

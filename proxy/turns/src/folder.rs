@@ -75,6 +75,9 @@ pub(crate) fn compact(
     open(dir, config, OpenMode::Again { damaged: false }).map(|(opened, _)| opened)
 }
 
+/// The folders of copies that are only read, and removed when they are closed.
+pub(crate) const COPIES: [&str; 2] = ["copy-to-look", "copy-to-read"];
+
 pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
     let copy = || {
         if_there(fs::remove_dir_all(dir))?;
@@ -86,7 +89,7 @@ pub(crate) fn copy(from: &Path, dir: &Path) -> Result<(), OpenError> {
 
 /// Checks the files of the log in `dir` as each opener does, and copies it with the count that shows what it has lost.
 pub(crate) fn copy_log(dir: &Path, to: &Path) -> Result<(), OpenError> {
-    let database = database(dir);
+    let database = compact::place(dir, &database(dir));
     access::check(dir, &database)?;
     access::check_format(dir, &database, OpenMode::Scratch)?;
     copy(&database, to)?;
@@ -111,6 +114,10 @@ pub(crate) fn open(
     let database = database(dir);
     let lock = Lock::acquire(dir, &database)?;
     compact::settle(dir, &database).map_err(|error| not_usable(dir, error))?;
+    // A process that was killed while it looked at a copy has left it.
+    for copy in COPIES {
+        if_there(fs::remove_dir_all(dir.join(copy))).map_err(|error| not_usable(dir, error))?;
+    }
     access::check(dir, &database)?;
     access::check_format(dir, &database, opening)?;
     let at = DatabasePlace {

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    counts::raise_all,
+    counts::LessonCounts,
     keys,
     new_turn::NewTurn,
     record::{Record, Setup},
@@ -22,35 +21,6 @@ use crate::{
 pub const WISH: &str = "wish:";
 /// The key under which all turns of an agent are counted, with or without lessons. No lesson has an empty name.
 const ALL: &str = "";
-
-/// Main turns that had a lesson in their prompt, and their verdicts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LessonCounts {
-    /// Turns with the lesson.
-    pub injected: u64,
-    /// Turns with the lesson judged +1.
-    pub good: u64,
-    /// Turns with the lesson judged -1.
-    pub bad: u64,
-    /// Turns of the same agents without the lesson judged +1.
-    pub good_without: u64,
-    /// Turns of the same agents without the lesson judged -1.
-    pub bad_without: u64,
-}
-
-// === impl LessonCounts ===
-
-impl LessonCounts {
-    pub(crate) fn raise(&mut self, mut other: Self) {
-        raise_all(self.stored(), other.stored());
-    }
-
-    /// The counts of the turns without the lesson are computed.
-    fn stored(&mut self) -> [&mut u64; 3] {
-        [&mut self.injected, &mut self.good, &mut self.bad]
-    }
-}
 
 /// Returns the counts of each lesson of the agents whose keys begin with `prefix`, by a skill's name, or [`WISH`] and a
 /// wish's id.
@@ -147,5 +117,6 @@ pub(crate) fn change(
     name: &str,
     change: impl FnOnce(&mut LessonCounts),
 ) -> StoreResult<()> {
-    txn.change(agent, Table::Lessons, &keys::lesson(agent, name), change)
+    let key = keys::lesson(agent, name);
+    txn.lessons.change(txn, agent, &key, change)
 }

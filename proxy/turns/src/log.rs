@@ -85,7 +85,7 @@ impl TurnLog {
     /// # Errors
     /// Fails like [`TurnLog::open`], and also if the database is damaged, or if there is no room for a copy.
     pub fn open_copy(dir: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        let copy = dir.join("copy-to-look");
+        let copy = dir.join(folder::COPIES[0]);
         let opened = Self::open_scratch(&copy, folder::copy_log(dir, &copy), config);
         opened.map_err(|error| match error {
             OpenError::Other { why, .. } => OpenError::Other {
@@ -101,7 +101,7 @@ impl TurnLog {
     /// # Errors
     /// Returns [`OpenError`] with the reason, or if there is no room for a copy.
     pub fn open_aside(database: &Path, config: &TurnsConfig) -> Result<Self, OpenError> {
-        let copy = database.with_file_name("copy-to-read");
+        let copy = database.with_file_name(folder::COPIES[1]);
         Self::open_scratch(&copy, folder::copy(database, &copy), config)
     }
 

@@ -7,9 +7,8 @@ use metaclaw_chat::AgentId;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    counts::{DailyCounts, DayStatistics, Funnel},
-    keys,
-    lessons::{self, LessonCounts},
+    counts::{DailyCounts, DayStatistics, Funnel, LessonCounts},
+    keys, lessons,
     log::{LogFuture, TurnLog},
     query,
     store::{Bytes, Store, Table},
@@ -82,7 +81,7 @@ impl TurnLog {
             if n > 0 {
                 let remove = move |txn: &mut Txn<'_>| {
                     for key in &old {
-                        txn.remove_counts(Table::Statistics, key)?;
+                        txn.days.remove(txn, key)?;
                     }
                     Ok(())
                 };

@@ -31,7 +31,7 @@ const FLUSHER_MS: u64 = 200;
 const LETS_GO: Duration = Duration::from_secs(1);
 
 /// The tables of the log. README.md describes their content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
     Sessions,

@@ -1,10 +1,9 @@
 //! Several operations in one transaction of the store.
 //!
-//! Each one sees the stored data and what earlier ones wrote. It first decides and then writes, so that an operation
-//! that refuses leaves nothing behind.
+//! Each one sees the stored data and what earlier ones wrote, except for counts, which are written at the end. It first
+//! decides and then writes, so that an operation that refuses leaves nothing behind.
 
 use std::{
-    any::Any,
     cell::RefCell,
     collections::{HashMap, hash_map::Entry},
     ops::Deref,
@@ -14,7 +13,7 @@ use metaclaw_chat::{AgentId, TurnId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    counts::{DailyCounts, Funnel, day_of},
+    counts::{DailyCounts, Funnel, LessonCounts, day_of},
     journal::{self, JournalEntry},
     keys,
     mask::Mask,
@@ -30,22 +29,17 @@ pub(crate) struct Txn<'a> {
     pub(crate) mask: &'a Mask,
     pub(crate) appended: Vec<JournalEntry>,
     pub(crate) broken: Vec<(TurnId, BreakCause)>,
-    /// The counts that were changed, by table and key. They are written at the end, once for all turns: reading and
-    /// writing those of each lesson for each turn took a sixth of the log's CPU.
-    counts: RefCell<CountsByKey>,
+    /// Counts that were changed. They are written once, at the end, because most turns change the same ones.
+    pub(crate) funnels: ChangedCounts<Funnel>,
+    pub(crate) days: ChangedCounts<DailyCounts>,
+    pub(crate) lessons: ChangedCounts<LessonCounts>,
 }
 
-type CountsByKey = HashMap<(Table, Vec<u8>), Box<dyn Counts>>;
-
-/// Counts of any kind, as they are stored.
-trait Counts: Any {
-    fn put(&self, txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> StoreResult<()>;
-}
-
-impl<T: Serialize + 'static> Counts for T {
-    fn put(&self, txn: &StoreTxn<'_>, table: Table, key: &[u8]) -> StoreResult<()> {
-        values::put_json(txn, table, key, self)
-    }
+/// The counts of one table that a transaction changed, by key.
+#[derive(Debug)]
+pub(crate) struct ChangedCounts<T> {
+    table: Table,
+    by_key: RefCell<HashMap<Vec<u8>, T>>,
 }
 
 // === impl Txn ===
@@ -62,7 +56,9 @@ impl<'a> Txn<'a> {
             mask,
             appended: Vec::new(),
             broken: Vec::new(),
-            counts: RefCell::default(),
+            funnels: ChangedCounts::of(Table::Counts),
+            days: ChangedCounts::of(Table::Statistics),
+            lessons: ChangedCounts::of(Table::Lessons),
         }
     }
 
@@ -71,7 +67,8 @@ impl<'a> Txn<'a> {
         agent: &AgentId,
         change: impl FnOnce(&mut Funnel),
     ) -> StoreResult<()> {
-        self.change(agent, Table::Counts, &keys::agent(agent), change)
+        self.funnels
+            .change(self, agent, &keys::agent(agent), change)
     }
 
     pub(crate) fn count_day(
@@ -90,47 +87,60 @@ impl<'a> Txn<'a> {
         change: impl FnOnce(&mut DailyCounts),
     ) -> StoreResult<()> {
         let key = keys::day(day, agent);
-        self.change(agent, Table::Statistics, &key, change)
-    }
-
-    pub(crate) fn change<T: Default + Serialize + DeserializeOwned + 'static>(
-        &self,
-        agent: &AgentId,
-        table: Table,
-        key: &[u8],
-        change: impl FnOnce(&mut T),
-    ) -> StoreResult<()> {
-        let mut changed = self.counts.borrow_mut();
-        let counts = match changed.entry((table, key.to_owned())) {
-            Entry::Occupied(counts) => counts.into_mut(),
-            Entry::Vacant(place) => {
-                let stored = values::split(values::get_json(self.store, table, key))?;
-                // A damaged count must not keep a turn from the log, or a verdict.
-                let stored: Option<T> = stored.unwrap_or_else(|error| {
-                    tracing::warn!(%agent, %error, "counts of an agent begin anew");
-                    None
-                });
-                place.insert(Box::new(stored.unwrap_or_default()))
-            }
-        };
-        let counts: &mut dyn Any = &mut **counts;
-        // A table has counts of one kind.
-        counts.downcast_mut().map(change);
-        Ok(())
-    }
-
-    /// Removes counts, with what this transaction added to them.
-    pub(crate) fn remove_counts(&self, table: Table, key: &[u8]) -> StoreResult<()> {
-        self.counts.borrow_mut().remove(&(table, key.to_owned()));
-        self.store.remove(table, key)
+        self.days.change(self, agent, &key, change)
     }
 
     pub(crate) fn finish(self, number: u64) -> StoreResult<Vec<(TurnId, BreakCause)>> {
-        for ((table, key), counts) in &*self.counts.borrow() {
-            counts.put(self.store, *table, key)?;
-        }
+        self.funnels.put(self.store)?;
+        self.days.put(self.store)?;
+        self.lessons.put(self.store)?;
         journal::put(self.store, number, &self.appended)?;
         Ok(self.broken)
+    }
+}
+
+// === impl ChangedCounts ===
+
+impl<T: Default + Serialize + DeserializeOwned> ChangedCounts<T> {
+    fn of(table: Table) -> Self {
+        let by_key = RefCell::default();
+        Self { table, by_key }
+    }
+
+    pub(crate) fn change(
+        &self,
+        store: &StoreTxn<'_>,
+        agent: &AgentId,
+        key: &[u8],
+        change: impl FnOnce(&mut T),
+    ) -> StoreResult<()> {
+        let mut by_key = self.by_key.borrow_mut();
+        let counts = match by_key.entry(key.to_owned()) {
+            Entry::Occupied(counts) => counts.into_mut(),
+            Entry::Vacant(place) => {
+                let stored = values::split(values::get_json(store, self.table, key))?;
+                // A damaged count must not keep a turn from the log, or a verdict.
+                let stored: Option<T> = stored.unwrap_or_else(|error| {
+                    tracing::warn!(%agent, %error, "stored counts of an agent cannot be read and restart at 0");
+                    None
+                });
+                place.insert(stored.unwrap_or_default())
+            }
+        };
+        change(counts);
+        Ok(())
+    }
+
+    /// Removes counts, and what this transaction added to them.
+    pub(crate) fn remove(&self, store: &StoreTxn<'_>, key: &[u8]) -> StoreResult<()> {
+        self.by_key.borrow_mut().remove(key);
+        store.remove(self.table, key)
+    }
+
+    fn put(&self, store: &StoreTxn<'_>) -> StoreResult<()> {
+        let by_key = self.by_key.borrow();
+        let mut all = by_key.iter();
+        all.try_for_each(|(key, counts)| values::put_json(store, self.table, key, counts))
     }
 }
 

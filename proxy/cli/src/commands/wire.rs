@@ -133,7 +133,7 @@ impl WireArgs {
             asks_text(asks.model.as_deref(), &asks.url)
         );
         if self.replace_model {
-            return goal.replace(agent);
+            return replace(goal, agent);
         }
         let Some(other) = goal.other_answer(agent, asks) else {
             connect::keep(goal, agent, asks)?;
@@ -144,7 +144,7 @@ impl WireArgs {
         out::line(format!("{today}. Here {other} would answer it."))?;
         if out::can_ask() {
             if !out::ask("Keep its own model?", true)? {
-                return goal.replace(agent);
+                return replace(goal, agent);
             }
         } else {
             out::line("It keeps its own model; --replace-model takes the other one")?;
@@ -237,6 +237,11 @@ fn any_agent(name: &str, target: &Target) -> String {
         _ => Some(name.to_owned()),
     });
     filled.trim_end().to_owned()
+}
+
+fn replace(goal: &mut Goal, agent: &AgentProfile) -> anyhow::Result<()> {
+    let told = connect::replace(goal, agent)?;
+    Ok(told.map_or(Ok(()), out::line)?)
 }
 
 #[cfg(test)]

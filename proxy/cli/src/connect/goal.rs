@@ -187,17 +187,17 @@ impl Goal {
         let keys = key.map(|key| serde_json::to_string(&[Secret::expose(key)]));
         let dialect = (asks.api == Api::AnthropicMessages).then(|| "anthropic".to_owned());
         let of_upstream = |field: &str| format!("upstreams.{upstream}.{field}");
-        let mode = self
-            .policy
-            .is_some()
-            .then(|| Mode::SkillsOnly.as_str().to_owned());
-        self.write(vec![
+        let mut changes = vec![
             (of_upstream("url"), Some(asks.url.clone())),
             (of_upstream("dialect"), dialect),
             (of_upstream("keys"), keys.transpose()?),
             (format!("agents.{caller}.upstream"), Some(upstream.clone())),
-            (format!("agents.{caller}.mode"), mode),
-        ])
+        ];
+        if self.policy.is_some() {
+            let mode = Mode::SkillsOnly.as_str().to_owned();
+            changes.push((format!("agents.{caller}.mode"), Some(mode)));
+        }
+        self.write(changes)
     }
 
     /// Writes what OpenClaw asks as `llm.*`, which answers every agent that has no upstream of its own, and learns.
@@ -208,14 +208,10 @@ impl Goal {
 
     /// Takes out of the settings that the agent's own provider answers it.
     pub(crate) fn replace(&mut self, agent: &AgentProfile) -> anyhow::Result<()> {
+        self.reload()?;
         let own = self.routing(agent.caller());
         if own.is_some_and(|own| own.upstream == [agent.id.as_str()]) {
-            for section in [
-                format!("agents.{}", agent.caller()),
-                format!("upstreams.{}", agent.id),
-            ] {
-                edit::unset_in_file(&self.file, &section)?;
-            }
+            edit::unset_in_file(&self.file, &format!("agents.{}.upstream", agent.caller()))?;
             self.reload()?;
         }
         Ok(())

@@ -258,6 +258,19 @@ async fn where_another_model_would_answer_the_owner_is_asked() {
     home.ask(&["wire", "codex", "--no-start", "--replace-model"])
         .await;
     assert!(!is_kept(), "{}", home.read("config.yaml"));
+    // What the owner had set for the agent stays.
+    let owners = format!("{llm}agents:\n  codex:\n    mode: skills_only\n");
+    home.write("config.yaml", &owners);
+    home.ask(&wire).await;
+    has(
+        home.read("config.yaml"),
+        ["upstream: [\"codex\"]", "upstreams:"],
+    );
+    home.ask(&["wire", "codex", "--no-start", "--replace-model"])
+        .await;
+    let left = home.read("config.yaml");
+    has(&left, [owners.as_str()]);
+    assert!(!left.contains("upstream: ["), "{left}");
     home.ask(&["start", "-d"]).await;
     chat(&home, "codex").await;
     assert_eq!((own.n_asked(), other.n_asked()), (0, 1));

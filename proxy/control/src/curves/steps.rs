@@ -170,6 +170,7 @@ mod tests {
         let curves = curves(&steps, &figures);
         let ids: Vec<_> = curves.iter().map(|curve| curve.id.as_str()).collect();
         assert_eq!(ids, ["loss", "fluency", "relevance"]);
+        assert!(curves.iter().all(|curve| !curve.empty.is_empty()));
         assert_eq!(
             told(&curves[0]),
             ["main [1 a: 2, 3 c: 1]", "work [1 e: 0.5]"]

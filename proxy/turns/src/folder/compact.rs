@@ -76,6 +76,15 @@ pub(super) fn swap_and_keep(dir: &Path, database: &Path, kept: &Path) -> io::Res
     fs::rename(old(dir), kept)
 }
 
+/// Returns where the database is while a swap may be interrupted. [`settle`] moves it to its place.
+pub(super) fn place(dir: &Path, database: &Path) -> PathBuf {
+    let places = [database.to_owned(), fresh(dir), old(dir)];
+    let is_swapping = !database.exists() && old(dir).exists();
+    let mut there = places.into_iter().filter(|place| place.exists());
+    let place = if is_swapping { there.next() } else { None };
+    place.unwrap_or_else(|| database.to_owned())
+}
+
 /// Finishes an interrupted swap, and removes an incomplete copy.
 pub(super) fn settle(dir: &Path, database: &Path) -> io::Result<()> {
     if !database.try_exists()? && old(dir).try_exists()? {

@@ -247,13 +247,18 @@ async fn a_compaction_that_a_kill_cut_short_loses_nothing() {
     assert_whole(dir.path(), &ids, "before the old one is removed").await;
     fs::rename(&here, &old).unwrap();
     assert_whole(dir.path(), &ids, "the copy is gone").await;
+    // A process that was killed while it looked at a copy has left it.
+    let left = dir.path().join("copy-to-look");
+    copy(&here, &left);
+    assert_whole(dir.path(), &ids, "a copy was left").await;
+    assert!(!left.exists());
 }
 
 /// Once, `metaclaw doctor` opened a damaged log, and so mended it: what did not read was moved aside.
 #[tokio::test]
 async fn a_look_at_a_copy_tells_what_is_lost_and_changes_nothing() {
     type Damage = fn(&Path);
-    let damages: [(&str, bool, Damage); 5] = [
+    let damages: [(&str, bool, Damage); 6] = [
         ("whole", false, |_| {}),
         ("an empty snapshot", false, |dir| {
             fs::write(snapshots(dir).last().unwrap(), b"").unwrap();
@@ -264,6 +269,10 @@ async fn a_look_at_a_copy_tells_what_is_lost_and_changes_nothing() {
         ("cut", true, |dir| {
             let bytes = fs::read(dir.join("sled/db")).unwrap();
             fs::write(dir.join("sled/db"), &bytes[..2_000]).unwrap();
+        }),
+        ("a compaction that was cut short", false, |dir| {
+            copy(&dir.join("sled"), &dir.join("sled.new"));
+            fs::rename(dir.join("sled"), dir.join("sled.old")).unwrap();
         }),
         ("another format", true, |dir| {
             fs::write(dir.join("FORMAT"), "99").unwrap();
