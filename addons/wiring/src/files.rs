@@ -90,8 +90,8 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write(path, bytes, 0o600)
 }
 
-/// Until the file has its name, only its owner can read it, because it may contain a key, and a process that is killed
-/// leaves it.
+/// Writes to a temporary file that only its owner can read, and renames it. A killed process may leave the temporary
+/// file, which may contain a key.
 fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let beside = path.with_file_name(unfinished(path) + &std::process::id().to_string());
     let written = write_and_sync(&beside, bytes).and_then(|file| {

@@ -250,7 +250,7 @@ impl Models {
         format.insert(&first, &below(path, FALLBACKS), &json!(self.former))
     }
 
-    /// Leaves a model that somebody chose in the meantime, and asks ours nowhere.
+    /// Removes our model, and keeps a model that somebody chose in the meantime.
     fn take_back(
         &self,
         format: Format,

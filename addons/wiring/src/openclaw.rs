@@ -60,7 +60,7 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
     let model_entry = model_entry(&entry, &model);
     if provider == METACLAW || model.starts_with(&format!("{METACLAW}-")) {
         return Err(refused(format!(
-            "it asks the provider {provider} already, which this MetaClaw did not write (an older one, or somebody by hand): its own model stands nowhere"
+            "it already uses the model {provider}/{model}, which this MetaClaw did not write (an older MetaClaw or a person did), so its former model is not known. Set agents.defaults.model.primary to the former model"
         )));
     }
     let known = known::provider(&provider);
@@ -73,13 +73,13 @@ fn found(file: PathBuf, config: &Value, surroundings: &Surroundings) -> Result<F
     let api = api.unwrap_or_else(|| DEFAULT_API.to_owned());
     let relayed = Api::parse(&api).ok_or_else(|| {
         refused(format!(
-            "{provider} is asked in {api}, which MetaClaw does not relay"
+            "{provider} has the API {api}, which MetaClaw does not relay"
         ))
     })?;
     let base_url = text("baseUrl").or_else(|| known.map(|it| it.base_url.to_owned()));
     let base_url = base_url.ok_or_else(|| {
         refused(format!(
-            "the address of {provider} stands nowhere (models.providers.{provider}.baseUrl)"
+            "the provider {provider} has no address: set models.providers.{provider}.baseUrl"
         ))
     })?;
     Ok(Found {

@@ -18,7 +18,7 @@ pub struct Settings {
     pub(crate) files: Vec<FileSettings>,
     /// What OpenClaw asks today.
     pub(crate) asks: Option<String>,
-    /// The agent's own key, where it goes on sending it.
+    /// The key in OpenClaw's own settings. [`Self::by_hand`] masks it.
     pub(crate) own_key: Option<String>,
     /// Sentences for the agent's owner.
     pub notes: Vec<String>,

@@ -271,7 +271,7 @@ impl Wires {
         for file in record.files.iter().rev() {
             file.put_back(&mut back)?;
         }
-        // While the record still names the files.
+        // This must happen before the record forgets the files.
         self.remove_unfinished(agent)?;
         let files = std::mem::take(&mut record.files);
         if !files.is_empty() {

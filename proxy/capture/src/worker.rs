@@ -25,8 +25,7 @@ use crate::{
 
 /// How long the last turns may wait at shutdown for a log that accepts none.
 pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
-/// Time from one look at the queue to the next, in which turns gather. To wake the thread for each turn took three system
-/// calls a request.
+/// How often the thread reads the queue. Waking it for each turn would cost three system calls.
 const PACE: Duration = Duration::from_millis(5);
 
 /// Hands turns to the log.

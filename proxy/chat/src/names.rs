@@ -174,10 +174,8 @@ impl NameError {
     }
 }
 
-/// The code that all names of text share. A name of free text gives its longest length in bytes and its kind, and is
-/// also parsed here, without the space around it. A longer text is refused and not cut, because two names could become
-/// the same.
-/// Implements what every name has that is one `Arc<str>`: its text, and serde by its text. It needs its own `FromStr`.
+/// Implements what all names share that wrap one `Arc<str>`: access to the text, display, and serde. The type
+/// implements `FromStr` itself.
 #[macro_export]
 macro_rules! text_name {
     ($name:ident) => {
@@ -242,6 +240,8 @@ macro_rules! display_as_serde {
     )+};
 }
 
+/// Implements a name of free text, given its longest length in bytes and its kind. The space around it is removed. A
+/// longer text is refused and not cut, because two names could become the same.
 macro_rules! short_name {
     ($name:ident, $max:literal, $kind:literal) => {
         impl FromStr for $name {

@@ -42,8 +42,8 @@ pub(crate) struct Banner<'a> {
     pub agent: Option<&'a Pointed>,
 }
 
-/// What serves, what learns and what leaves the machine, by the settings alone: those that chats go by, and those that
-/// learning does.
+/// Returns which model serves, what learns, and which data leaves the machine. `chats` are the settings that route
+/// chats, and `learning` those that learning uses.
 ///
 /// # Errors
 /// If a judge is configured that lacks what it needs.

@@ -96,7 +96,7 @@ fn learning_note(goal: &Goal) -> Option<String> {
     };
     (!is_here(&model.url)).then(|| {
         let host = host(&model.url);
-        format!("to hear wishes and judge replies, MetaClaw may send what you say to any agent to {host} (llm.*, judge.*)")
+        format!("to detect wishes and judge replies, MetaClaw may send what you say to any agent to {host} (llm.*, judge.*)")
     })
 }
 

@@ -149,7 +149,7 @@ impl WireLinks {
         {
             ensure!(
                 record.is_of(&found),
-                "it asks {}/{} now, and is left alone: `metaclaw start --yes` relays that",
+                "its model has changed to {}/{}, so its files stay unchanged; run `metaclaw start --yes` to relay to that model",
                 found.provider,
                 found.model
             );

@@ -384,7 +384,7 @@ impl Instance {
         }
     }
 
-    /// What verdicts leave out. Where nothing runs, nothing is being judged.
+    /// Returns how complete the verdicts are. If no process runs, no turn counts as waiting.
     ///
     /// # Errors
     /// Where a setting is refused.

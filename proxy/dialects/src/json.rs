@@ -37,7 +37,7 @@ pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
 
 /// Returns the text of a JSON string without its quotes. Half of a surrogate pair becomes U+FFFD, as in [`mended`].
 ///
-/// serde_json grows its buffer as it goes, which took 4 % of the CPU of a recorded request of 54 KB.
+/// The buffer is large enough from the start, because growing it costs CPU in large requests.
 fn unescaped(inner: &str) -> Option<String> {
     let mut text = String::with_capacity(inner.len());
     let mut rest = inner;

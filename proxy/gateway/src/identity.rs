@@ -211,8 +211,8 @@ impl Identifier {
         Ok((who, start))
     }
 
-    /// Reads what each message is in the hash of its conversation, unless it was read. A long message that an earlier
-    /// request had is not read again.
+    /// Computes each message's contribution to the conversation's hash. Long messages of earlier requests come from a
+    /// cache.
     pub(crate) fn read_said(&self, chat: &ChatRequest) {
         chat.said(|message| match message.json() {
             json if json.len() < LONG => message.said(),

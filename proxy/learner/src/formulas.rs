@@ -71,8 +71,8 @@ const BATCH_EPS: f32 = 1e-8;
 /// (DeepSeekMath, <https://arxiv.org/abs/2402.03300>; population std). A reward alone in its bucket stays as it is, and
 /// equal rewards have no advantage.
 ///
-/// It is computed in double precision: a function of the owner's that computes the same in any language then gives the
-/// same numbers in single precision.
+/// The result has double precision, so a custom advantage function in another language gives the same numbers after
+/// rounding to single precision.
 ///
 /// # Shapes
 /// One entry for each reward: its bucket and the reward. Returns one advantage for each entry.

@@ -151,9 +151,10 @@ pub fn one_line(value: &Value) -> String {
 /// count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// Those of the upstreams, and of which of them answer an agent. A running process can take them.
+    /// The hash of the keys that choose upstreams: `upstreams.*` and `agents.*.upstream`. A running process can adopt
+    /// changes of these keys.
     pub routes: u64,
-    /// Those of all others.
+    /// The hash of all other keys that need a restart.
     pub others: u64,
 }
 

@@ -231,7 +231,7 @@ impl Placing<'_> {
         let (old, new_places) = conversation.places.split_at(n_old);
         let (old, new_lines) = (session.runs(old, id.seq), session.runs(new_places, id.seq));
         let (parent, spellings) = (conversation.parent, conversation.spellings);
-        // Another try at a request was counted with the first. The counts of restored turns come with the export.
+        // A retried request is counted only at its first try. The counts of restored turns come with the export.
         let owners = match (retried, self.arrival) {
             (None, Arrival::New) => new.owners_counts(parent, new_places.len()),
             _ => DailyCounts::default(),

@@ -54,15 +54,15 @@ pub struct ConversationPage {
     pub older: Option<TurnId>,
 }
 
-/// One conversation. Its tokens are those of all its turns; everything else but `n_side` is of turns in which the client
-/// did not ask for itself.
+/// One conversation. Its tokens are those of all its turns. All other fields but `n_side` leave out the client's own
+/// requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversationSummary {
     pub last: TurnSummary,
     /// The beginning of what the owner said first.
     pub asked: Option<String>,
     pub n_turns: usize,
-    /// Turns in which the client asked for itself.
+    /// The number of requests that the client sent by itself.
     pub n_side: usize,
     pub n_good: usize,
     pub n_bad: usize,

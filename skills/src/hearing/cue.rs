@@ -83,7 +83,7 @@ pub(super) enum Cue {
     Colon,
 }
 
-/// What cues count.
+/// The weights of cues, read from `data/cues.tsv`.
 struct Weights {
     /// The points of a cue, alone or beside another one.
     points: Vec<(Cue, Option<Cue>, i32)>,

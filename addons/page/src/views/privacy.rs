@@ -92,7 +92,7 @@ fn sent(report: &PeriodReport, status: Option<&ProcessStatus>) -> Markup {
                         td { @for (why, n) in &day.errors { (n) " " (why) " " } }
                     } } }
                 } }
-                p.soft { "Learning (judging, hearing wishes, writing skills) used " (number(report.learning))
+                p.soft { "Learning (judging, detecting wishes, writing skills) used " (number(report.learning))
                     " tokens more, replies included." }
             }
         }

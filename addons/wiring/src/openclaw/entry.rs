@@ -30,11 +30,12 @@ const NOT_OURS: [&str; 6] = [
     "models",
 ];
 
-/// Adds the keys of `openclaw.json` that make OpenClaw use `target`, by what it asks today.
+/// Adds the keys of `openclaw.json` that make OpenClaw use `target`. They depend on the model in its settings.
 ///
 /// # Errors
 ///
-/// Returns [`WiringError`] if every turn would fail with them, or if it does not say what it asks.
+/// Returns [`WiringError`] if the keys would make every turn fail, or if `openclaw.json` is missing or names no usable
+/// model.
 pub(crate) fn add(
     surroundings: &Surroundings,
     target: &Target,
@@ -96,8 +97,8 @@ pub fn models(found: &Found, target: &Target) -> Models {
     }
 }
 
-/// Whether the proxy is a provider of its own. Else it is one more model of the present provider, which then sends that
-/// provider's credential.
+/// Returns whether the proxy becomes a provider of its own. Otherwise it becomes one more model of the existing
+/// provider, and OpenClaw sends that provider's credential.
 fn is_provider(found: &Found, target: &Target) -> bool {
     // A provider of OpenClaw's own catalog stays the provider, because OpenClaw knows its API. A provider whose
     // login OpenClaw stores stays too, if that login is needed at the upstream.

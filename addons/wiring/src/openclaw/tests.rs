@@ -162,7 +162,7 @@ fn what_cannot_be_relayed_is_said() {
     let google = "{models: {providers: {google: {baseUrl: 'http://g', api: 'google-generative-ai'}}}, agents: {defaults: {model: 'google/g'}}}";
     assert!(
         refusal(google)
-            .ends_with("google is asked in google-generative-ai, which MetaClaw does not relay")
+            .ends_with("google has the API google-generative-ai, which MetaClaw does not relay")
     );
     assert!(refusal(&of_model("'who/m'")).contains("models.providers.who.baseUrl"));
     for ours in ["'metaclaw/m'", "{primary: 'openai/metaclaw-m'}"] {

@@ -151,7 +151,7 @@ impl Receivers {
             (false, true) => "facts",
             (false, false) => return,
         };
-        let what = format!("what you type{to}, to hear {heard}");
+        let what = format!("what you type{to}, to detect {heard}");
         match hearer(config, policy, judging) {
             Some(Hearing::Model(model)) => self.of_model(&model, &what),
             Some(Hearing::Policy) => self.of_policy(policy, what),

@@ -105,8 +105,7 @@ fn settings(context: &Context, path: &Path, loaded: &Result<Loaded, SettingsErro
     let (loaded, relays) = match read() {
         Ok(known) => known,
         Err(error) => {
-            let remedy =
-                "mend that in the file; or move the file away, and `metaclaw setup` asks anew";
+            let remedy = "correct the file, or move it away and run `metaclaw setup`";
             return DoctorCheck::bad(NAME, error, remedy);
         }
     };

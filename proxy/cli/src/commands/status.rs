@@ -303,7 +303,7 @@ fn log(log: &LogStatus) -> Vec<String> {
     }
     if let Some(place) = &log.moved_aside {
         lines.push(format!(
-            "log:     it was damaged, and lies in {} now; an empty one began (`metaclaw doctor` looks what can be saved)",
+            "log:     the log was damaged and was moved to {}; an empty log began (`metaclaw doctor` checks which turns can be recovered)",
             place.display()
         ));
     }
@@ -589,7 +589,7 @@ mod tests {
         trainer: ready at 127.0.0.1:1 (PID=8)
         turns:   5 recorded, 5 with you, 4 complete, 4 with token ids, 3 judged, 0 trained on (+ 2 in an open step); 1 of the judged at the end of their session
                  1 not used: unclear
-        log:     it was damaged, and lies in /h/turns/damaged-1 now; an empty one began (`metaclaw doctor` looks what can be saved)
+        log:     the log was damaged and was moved to /h/turns/damaged-1; an empty log began (`metaclaw doctor` checks which turns can be recovered)
         clock:   the machine's clock is 40 d ahead
         learner: collects judged replies; turns that wait for a verdict: 1
         window:  costly learning waits: you chatted a moment ago  (metaclaw scheduler status)

@@ -157,13 +157,13 @@ impl Goal {
         let (name, place) = (&agent.name, host(&asks.url));
         let url: Uri = (asks.url.parse().ok())
             .filter(|url: &Uri| url.query().is_none() && !asks.url.contains('@'))
-            .with_context(|| format!("{name} asks {place} by its settings, in an address that MetaClaw cannot use: it must be as in https://api.openai.com/v1, without a query or a password. Nothing was changed"))?;
+            .with_context(|| format!("the settings of {name} have an address at {place} that MetaClaw cannot use. Set one like https://api.openai.com/v1, without a query or a password. Nothing was changed"))?;
         let ours: Uri = self.target(agent.caller()).origin.parse()?;
         let is_ours =
             url.port_u16() == ours.port_u16() && (is_here(&asks.url) || url.host() == ours.host());
         ensure!(
             !is_ours,
-            "{name} asks MetaClaw itself ({place}) by its settings, and MetaClaw did not write that: it cannot know whom {name} asked before. Take that address out of the settings of {name}, or put its provider's there; then wire it again"
+            "{name} asks MetaClaw itself ({place}). MetaClaw did not write that address, so it does not know the provider of {name}. Replace the address in the settings of {name} by its provider's, or remove it, and wire {name} again"
         );
         Ok(())
     }

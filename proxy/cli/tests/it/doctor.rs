@@ -105,7 +105,7 @@ async fn a_settings_file_that_is_no_text_can_be_put_out_of_the_way() {
         &said,
         [
             "BAD   settings",
-            "or move the file away, and `metaclaw setup` asks anew",
+            "correct the file, or move it away and run `metaclaw setup`",
         ],
     );
 }

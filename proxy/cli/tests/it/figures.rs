@@ -118,7 +118,7 @@ async fn without_a_model_plain_complaints_are_counted_and_the_others_are_said() 
         server.url()
     ));
     let proxy = home.start().await;
-    let others = "other complaints are not judged: no model for it";
+    let others = "no model judges other complaints";
     for (said, line) in [
         (
             "No, you booked four.",

@@ -48,7 +48,7 @@ async fn a_second_proxy_shares_settings_and_wishes_and_nothing_else() {
     assert_eq!(after.status.code(), Some(3));
 }
 
-/// Before, the record of the agent was not in the home of the proxy, so the agent was not wired.
+/// The record of the agent must be in the home of the proxy that it is wired to.
 #[tokio::test]
 async fn an_agent_is_wired_to_the_proxy_of_the_port_that_is_given() {
     const CODEX: &str = ".codex/config.toml";

@@ -201,8 +201,7 @@ async fn unwire_takes_out_of_the_settings_what_wire_wrote_and_nothing_else() {
     }
 }
 
-/// Before, the agent's provider was written into the home's file, which that process had not read, so the other model
-/// answered.
+/// `wire` must write into the settings file that the running process has read.
 #[tokio::test]
 async fn the_settings_file_of_the_running_process_gets_the_agents_own_provider() {
     let (own, other) = (Upstream::new(), Upstream::new());
@@ -281,7 +280,7 @@ async fn where_another_model_would_answer_the_owner_is_asked() {
 #[tokio::test]
 async fn what_cannot_be_wired_changes_nothing() {
     let itself = "Codex asks MetaClaw itself (";
-    let unusable = "in an address that MetaClaw cannot use";
+    let unusable = "that MetaClaw cannot use. Set one like";
     for (url, why) in [
         ("http://127.0.0.1:30000/v1", itself),
         ("http://localhost:30000", itself),

@@ -204,7 +204,7 @@ async fn doctor_finds_a_log_that_was_set_aside_and_puts_it_back() {
     }
 }
 
-/// Once, doctor itself moved the damaged log aside, and said that the copy could be deleted.
+/// `doctor` leaves a damaged log as it is, and does not call its only copy deletable.
 #[tokio::test]
 async fn doctor_tells_of_a_damaged_log_and_changes_nothing() {
     let upstream = Upstream::new();

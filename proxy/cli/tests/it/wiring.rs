@@ -207,7 +207,9 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     let said = home.ask(&START).await;
     has(
         &said,
-        ["OpenClaw does not ask MetaClaw: it asks cloud/next now, and is left alone"],
+        [
+            "OpenClaw does not ask MetaClaw: its model has changed to cloud/next, so its files stay unchanged",
+        ],
     );
     home.ask(&["stop"]).await;
     assert_eq!(person.text(), other);
@@ -220,7 +222,7 @@ async fn what_a_crash_leaves_is_named_and_put_back() {
     assert_eq!(person.text(), other);
 }
 
-/// Before, OpenClaw was pointed at a proxy whose settings named nobody for it, and `doctor` found that fine.
+/// OpenClaw must not point at a proxy whose settings name no upstream for it.
 #[tokio::test]
 async fn what_openclaw_asks_answers_it_though_another_agent_was_first() {
     let (upstream, other) = (Upstream::new(), Upstream::new());
@@ -247,7 +249,13 @@ async fn what_openclaw_asks_answers_it_though_another_agent_was_first() {
     home.ask(&["config", "unset", "llm.api_base"]).await;
     let output = home.run(&["doctor"]).await;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    has(&said, ["BAD   openclaw", "nobody answers OpenClaw"]);
+    has(
+        &said,
+        [
+            "BAD   openclaw",
+            "the settings name no upstream that answers OpenClaw",
+        ],
+    );
     assert!(!output.status.success());
     // The next yes mends it.
     home.ask(&["start", "-d", "--port", "0", "--yes"]).await;

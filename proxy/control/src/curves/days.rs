@@ -117,8 +117,8 @@ fn pass_rate(days: &CountsByDay, judging: JudgingFigures) -> Curve {
     )
 }
 
-/// Returns the line of a share of verdicts. A point has the turns of its day, and those of the days before it until 20
-/// are there, because a share of a few turns jumps. What waits for a verdict belongs to the last day.
+/// Returns the line of a share of verdicts. A point covers its day and as many days before it as make 20 answered
+/// turns, because a share of few turns varies by chance. Turns that wait for a verdict count for the last day.
 fn of_verdicts(
     name: &str,
     days: &CountsByDay,
@@ -321,7 +321,8 @@ mod tests {
         let days: CountsByDay = days.into_iter().collect();
         for (by_model, waiting, expected) in [
             (true, 0, &["3.64 of 22", "4.00 of 25", "0.00 of 25"][..]),
-            // The last day's verdicts are not all there, and nobody judges whether it had complaints that are not plain.
+            // The last day has no point while verdicts wait. It has none if no model judges either, because it has no
+            // plain complaint, and others may be missing.
             (true, 2, &["3.64 of 22", "4.00 of 25"]),
             (false, 0, &["3.64 of 22", "4.00 of 25"]),
         ] {

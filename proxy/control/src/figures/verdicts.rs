@@ -21,7 +21,7 @@ pub struct Verdicts {
     pub judging: JudgingFigures,
 }
 
-/// What the verdicts leave out.
+/// How complete the verdicts are: whether a model judges, and how many turns still wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JudgingFigures {
     /// Whether a model judges what may be a complaint. Rules judge only plain ones.
@@ -149,7 +149,7 @@ impl Verdicts {
             let others = if by_model {
                 ""
             } else {
-                "; other complaints are not judged: no model for it"
+                "; no model judges other complaints"
             };
             format!("{complaints}{good} thanks in your answers to {of} {replies}{others}")
         };
@@ -237,7 +237,7 @@ mod tests {
             (share, verdicts.line().unwrap())
         };
         let thanks = "4 thanks in your answers to 40 replies";
-        let no_model = "other complaints are not judged: no model for it";
+        let no_model = "no model judges other complaints";
         for (found, share, line) in [
             (
                 of(4, 0, true, 0),

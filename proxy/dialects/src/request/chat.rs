@@ -141,8 +141,8 @@ impl ChatRequest {
         iter::once(start).chain(after).collect()
     }
 
-    /// Returns the contribution of each message to the hash of the conversation. `said` returns that of one message, and
-    /// is called only the first time.
+    /// Returns each message's contribution to the conversation's hash. The result is cached, so `said` runs once for
+    /// each message.
     pub fn said<'a>(&'a self, said: impl Fn(MessageRef<'a>) -> Said) -> &'a [Said] {
         let read = || self.messages().map(said).collect();
         self.said.get_or_init(read)

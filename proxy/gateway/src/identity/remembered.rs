@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use crate::lock::lock;
 
-/// By the length of each text and a hash with a key of this process, so that no text is kept.
+/// A cache of values derived from texts. A key is a text's length and keyed hash, so the keys contain no text.
 #[derive(Debug)]
 pub(super) struct Remembered<T> {
     read: Mutex<LruCache<(usize, u64), T>>,

@@ -1,4 +1,5 @@
-//! What is read of system texts.
+//! Extracts from system texts which agent and session OpenClaw names, and what tells an agent's own requests from a
+//! person's.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -14,7 +15,7 @@ use super::{
     remembered::Remembered,
 };
 
-/// The number of texts of which this is remembered, at most 1 KB each.
+/// The number of system texts whose facts the cache remembers, at most 1 KB each.
 pub(super) const KNOWN: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// How much of each part of a text is looked at for the words of an errand, in bytes.
 const HEAD: usize = 250;
@@ -28,12 +29,12 @@ const LEAST_OF_LINE: usize = 12;
 
 pub(super) type KnownTexts = Remembered<Arc<SystemText>>;
 
-/// What is read of one text.
+/// The facts that one system text gives about the client and the request.
 #[derive(Debug, Default)]
 pub(super) struct SystemText {
     /// OpenClaw's line about itself.
     pub(super) runtime: Option<String>,
-    /// The hashes of its first lines.
+    /// A hash of the letters of each of the text's first lines.
     pub(super) shape: Vec<u64>,
     /// Whether it has the words of a known client's errand or sub-agent.
     pub(super) is_errands: bool,

@@ -254,7 +254,7 @@ async fn a_compaction_that_a_kill_cut_short_loses_nothing() {
     assert!(!left.exists());
 }
 
-/// Once, `metaclaw doctor` opened a damaged log, and so mended it: what did not read was moved aside.
+/// Opening a copy leaves a damaged log as it is: opening the log itself would repair it.
 #[tokio::test]
 async fn a_look_at_a_copy_tells_what_is_lost_and_changes_nothing() {
     type Damage = fn(&Path);

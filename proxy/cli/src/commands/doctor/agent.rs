@@ -23,7 +23,7 @@ pub(super) fn checks(
             return vec![DoctorCheck::bad(
                 "agent",
                 error.to_string(),
-                "check that folder",
+                "check that you can read this folder",
             )];
         }
     };
@@ -34,7 +34,7 @@ pub(super) fn checks(
     let known = agents.iter().filter_map(|id| profile(id));
     let unanswered = known.filter(|agent| !is_answered(agent.caller(), config, &policy));
     checks.extend(unanswered.map(|AgentProfile { id, name, .. }| {
-        let said = format!("nobody answers {name} by the settings");
+        let said = format!("the settings name no upstream that answers {name}");
         DoctorCheck::bad(
             id,
             said,
@@ -80,13 +80,21 @@ fn left_over(context: &Context, id: &str, fix: bool) -> DoctorCheck {
 fn check(context: &Context, id: &str, proxy: Option<&str>, fix: bool) -> DoctorCheck {
     let (name, wires) = (agent_name(id), wires(&context.home));
     if fix && let Err(error) = wires.remove_unfinished(id) {
-        return DoctorCheck::bad(id, error.to_string(), "check that folder");
+        return DoctorCheck::bad(
+            id,
+            error.to_string(),
+            "check that you can read its folder and remove files from it",
+        );
     }
     let (standing, record) = match (wires.standing(id), wires.record(id)) {
         (Ok(standing), Ok(Some(record))) => (standing, record),
         (Ok(_), Ok(None)) => return DoctorCheck::note(id, format!("{name} is not wired")),
         (Err(error), _) | (_, Err(error)) => {
-            return DoctorCheck::bad(id, error.to_string(), "check that file");
+            return DoctorCheck::bad(
+                id,
+                error.to_string(),
+                "check that you can read this file, and correct it",
+            );
         }
     };
     match (standing, proxy) {

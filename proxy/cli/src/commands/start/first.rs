@@ -120,7 +120,7 @@ fn shown(context: &Context, found: &Found, target: &Target, adopts: bool, no_wir
     let Models { ours, former } = models(found, target);
     let config = context.home.config();
     let key = match &found.credential {
-        _ if !adopts => "not copied: your settings name another provider, which answers".to_owned(),
+        _ if !adopts => "not copied, because the provider in your settings answers".to_owned(),
         Credential::Key { key, from } => {
             format!(
                 "{key} ({from}), copied to {} (only you can read it)",

@@ -87,7 +87,7 @@ fn agent_lines(agent: &AgentStatus, batch_size: usize, now_ms: u64) -> Vec<Strin
     if agent.support != SupportCounts::default() {
         let SupportCounts { own, strict } = agent.support;
         lines.push(format!(
-            "         support: rl.support_query own keeps back the verdicts of {own} turns that wait, strict of {strict}"
+            "         support: rl.support_query excludes the verdicts of {own} waiting turns with own, and of {strict} with strict"
         ));
     }
     lines.extend(agent.declined.iter().flat_map(|one| declined(one, now_ms)));
@@ -123,7 +123,7 @@ fn declined(declined: &Declined, now_ms: u64) -> Vec<String> {
     if let Some(until_ms) = declined.rests_until_ms {
         let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
         lines.push(format!(
-            "         it rests for {rest}, or until 8 turns more are judged; its wishes are kept by their lines"
+            "         training pauses for {rest}, or until 8 more turns are judged; its wishes stay in the prompt"
         ));
     }
     lines
