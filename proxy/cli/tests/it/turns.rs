@@ -223,7 +223,7 @@ async fn doctor_tells_of_a_damaged_log_and_changes_nothing() {
     assert!(!output.status.success(), "{said}");
     has(
         &said,
-        ["is damaged, and is lost", "keeps the log as it is now"],
+        ["is damaged, and is lost", "keeps a copy of the damaged log"],
     );
     assert_eq!(inside(), before);
     assert_eq!(fs::read(turns.join("sled/db")).unwrap(), [0xA5; 200]);

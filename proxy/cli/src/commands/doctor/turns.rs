@@ -77,11 +77,11 @@ async fn damage(context: &Context, is_running: bool) -> Option<DoctorCheck> {
         Ok(log) if log.outcome().n_lost + log.outcome().n_gaps == 0 => None,
         Ok(_) => Some((
             format!("a part of {} is damaged, and is lost", dir.display()),
-            "`metaclaw start` goes on with the rest, and keeps the log as it is now beside it",
+            "run `metaclaw start`: it uses the turns that can be read, and keeps a copy of the damaged log beside it",
         )),
         Err(failure) => Some((
             with_causes(&failure),
-            "until then, `metaclaw start` refuses this log; one that is damaged it sets aside, and begins an empty one",
+            "correct that: until then, `metaclaw start` refuses the log. A log that is damaged as a whole is moved aside, and an empty one begins",
         )),
     };
     files.close().await;
