@@ -3,12 +3,12 @@
 //! Turns wait for the log when its disk is slow, some hundred of them under load. With requests of 61 KB and 128
 //! connections, up to 42 MB of turns waited before this sharing, and up to 8 MB now.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, hash::BuildHasher as _};
 
 use bytestring::ByteString;
-use foldhash::fast::RandomState;
+use foldhash::quality::RandomState;
 use lru::LruCache;
-use metaclaw_dialects::json;
+use metaclaw_dialects::{json, request::ValueMark};
 use metaclaw_turns::JsonText;
 
 /// Shorter texts are not kept.
@@ -17,9 +17,16 @@ const KEPT: usize = 4 << 20;
 
 #[derive(Debug)]
 pub(crate) struct LongTexts {
-    /// Hashed by foldhash, because the standard hash of 54 KB takes 30 us.
-    last: LruCache<ByteString, JsonText, RandomState>,
+    last: LruCache<TextKey, JsonText>,
+    hasher: RandomState,
     n_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum TextKey {
+    /// A value of a request. The request's own mark saves another hash of its text.
+    OfRequest(ValueMark),
+    Converted(usize, u64),
 }
 
 // === impl LongTexts ===
@@ -27,34 +34,37 @@ pub(crate) struct LongTexts {
 impl LongTexts {
     pub(crate) fn new() -> Self {
         Self {
-            last: LruCache::unbounded_with_hasher(RandomState::default()),
+            last: LruCache::unbounded(),
+            hasher: RandomState::default(),
             n_bytes: 0,
         }
     }
 
     /// Returns a value's text in memory of its own, and the additional bytes that it takes. A text that a turn before
-    /// had too is neither copied nor hashed for the log again.
+    /// had too is neither copied nor hashed for the log again. `mark` is its mark in the request.
     ///
     /// Half of a surrogate pair (a broken emoji) is replaced. The log parses texts that it does not have yet, and
     /// refuses those that no value can hold.
-    pub(crate) fn own(&mut self, json: &str) -> (JsonText, usize) {
-        if let Some(kept) = self.last.get(json) {
+    pub(crate) fn own(&mut self, json: &str, mark: Option<ValueMark>) -> (JsonText, usize) {
+        let n_bytes = json.len();
+        let converted = || TextKey::Converted(n_bytes, self.hasher.hash_one(json));
+        let key = (n_bytes >= LONG).then(|| mark.map_or_else(converted, TextKey::OfRequest));
+        if let Some(kept) = key.and_then(|key| self.last.get(&key)) {
             return (kept.clone(), 0);
         }
-        let n_bytes = json.len();
         let own = match json::mended(json) {
             Cow::Owned(mended) => return (JsonText::new(mended), n_bytes),
             Cow::Borrowed(json) => ByteString::from(json),
         };
-        let text = JsonText::new(own.clone());
-        if n_bytes >= LONG {
+        let text = JsonText::new(own);
+        if let Some(key) = key {
             self.n_bytes += n_bytes;
-            self.last.put(own, text.clone());
+            self.last.put(key, text.clone());
         }
         while self.n_bytes > KEPT
-            && let Some((oldest, _)) = self.last.pop_lru()
+            && let Some((_, oldest)) = self.last.pop_lru()
         {
-            self.n_bytes -= oldest.len();
+            self.n_bytes -= oldest.as_str().len();
         }
         (text, n_bytes)
     }
@@ -68,17 +78,17 @@ mod tests {
     fn what_the_turn_before_had_too_is_shared_and_the_bound_holds() {
         let mut texts = LongTexts::new();
         let long = |n: usize| n.to_string().repeat(1_000_000);
-        let (first, n_bytes) = texts.own(&long(1));
+        let (first, n_bytes) = texts.own(&long(1), None);
         assert_eq!(n_bytes, 1_000_000);
-        let (second, n_bytes) = texts.own(&long(1));
+        let (second, n_bytes) = texts.own(&long(1), None);
         assert_eq!(n_bytes, 0);
         assert!(std::ptr::eq(first.as_str(), second.as_str()));
-        assert_eq!(texts.own("7").1, 1);
-        assert_eq!(texts.own("7").1, 1);
+        assert_eq!(texts.own("7", None).1, 1);
+        assert_eq!(texts.own("7", None).1, 1);
         for n in 2..9 {
-            texts.own(&long(n));
+            texts.own(&long(n), None);
         }
         assert!(texts.n_bytes <= KEPT && texts.last.len() == 4);
-        assert_eq!(texts.own(&long(1)).1, 1_000_000);
+        assert_eq!(texts.own(&long(1), None).1, 1_000_000);
     }
 }

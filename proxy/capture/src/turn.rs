@@ -7,7 +7,7 @@
 use metaclaw_chat::{Chain, ChainHash, Message, Said};
 use metaclaw_dialects::{
     Api, json,
-    request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS},
+    request::{ChatRequest, OWN_FIELDS, SHARED_FIELDS, ValueMark},
     translate::upstream_reply_id,
     vllm::Sampled,
 };
@@ -176,17 +176,17 @@ pub(crate) fn begin_turn(
         _ => None,
     };
     let (mut n_texts, mut n_own) = (0, 0);
-    let mut own = |json: &str| {
-        let (text, n_bytes) = texts.own(json);
+    let mut own = |json: &str, mark: Option<ValueMark>| {
+        let (text, n_bytes) = texts.own(json, mark);
         n_texts += json.len();
         n_own += n_bytes;
         text
     };
-    let tools = match (chat.field_json("tools"), api) {
-        (Some(tools), Api::Chat) => Some(own(tools)),
-        (Some(tools), Api::Messages | Api::Responses) => {
+    let tools = match (chat.marked_field("tools"), api) {
+        (Some((tools, mark)), Api::Chat) => Some(own(tools, mark)),
+        (Some((tools, _)), Api::Messages | Api::Responses) => {
             let tools = json::value(tools.as_bytes())?;
-            Some(own(&api.tools(&tools).to_string()))
+            Some(own(&api.tools(&tools).to_string(), None))
         }
         (None, _) => None,
     };
@@ -249,20 +249,20 @@ fn params(chat: &ChatRequest) -> Map<String, Value> {
 fn as_they_stand(
     chat: &ChatRequest,
     start: ChainHash,
-    mut own: impl FnMut(&str) -> JsonText,
+    mut own: impl FnMut(&str, Option<ValueMark>) -> JsonText,
 ) -> Vec<NewMessage> {
     let chains = chat.chains(start).into_iter().skip(1);
-    let message = |(item, chain)| NewMessage {
-        text: own(item),
+    let message = |((item, mark), chain)| NewMessage {
+        text: own(item, mark),
         chain,
     };
-    chat.items().zip(chains).map(message).collect()
+    chat.marked_items().zip(chains).map(message).collect()
 }
 
 fn converted(
     chat: &ChatRequest,
     start: ChainHash,
-    mut own: impl FnMut(&str) -> JsonText,
+    mut own: impl FnMut(&str, Option<ValueMark>) -> JsonText,
 ) -> Option<Vec<NewMessage>> {
     let messages = chat.to_messages()?;
     let mut chains = Chain::new(start);
@@ -270,7 +270,7 @@ fn converted(
         let chain = chains.push(Said::of_message(message));
         let text = serde_json::to_string(message.as_map()).ok()?;
         Some(NewMessage {
-            text: own(&text),
+            text: own(&text, None),
             chain,
         })
     };

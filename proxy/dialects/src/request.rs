@@ -4,14 +4,16 @@ mod chat;
 mod content;
 mod conversation;
 mod error;
+mod known;
 mod layout;
 mod splice;
 mod trim;
 mod walk;
 
 pub use self::{
-    chat::{ChatRequest, MessageRef},
+    chat::{ChatRequest, MessageKey, MessageRef},
     error::RequestError,
+    known::{KnownValues, ValueMark},
     splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, SHARED_FIELDS, splice},
     trim::{PromptLimit, TrimmedPrompt},
 };

@@ -13,7 +13,7 @@ use metaclaw_capture::{
 use metaclaw_chat::{ChainHash, Message, SenderId, excerpt, now_ms};
 use metaclaw_dialects::{
     Api,
-    request::{Absent, Changes, ChatRequest, PromptLimit, TrimmedPrompt, splice},
+    request::{Absent, Changes, ChatRequest, KnownValues, PromptLimit, TrimmedPrompt, splice},
     translate::translated_reply_id,
     vllm,
 };
@@ -46,6 +46,7 @@ const ADAPTER: HeaderName = HeaderName::from_static("x-metaclaw-adapter");
 const PREVIOUS: &str = "previous_response_id";
 
 pub(crate) struct Chat {
+    pub known: KnownValues,
     pub identifier: Identifier,
     pub keeper: Keeper,
     pub sessions: Arc<SessionContexts>,
@@ -95,7 +96,8 @@ impl Chat {
             .ok_or_else(|| RouteError::not_found(request.method(), route.path()))?;
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::from_extensions(&head.extensions);
-        let turn = self.turn(ChatRequest::parse(api, raw)?, route, head, &metrics);
+        let chat = ChatRequest::parse_with(api, raw, &self.known)?;
+        let turn = self.turn(chat, route, head, &metrics);
         let turn = turn.await?;
         let in_session = InSession {
             sessions: Arc::clone(&self.sessions),

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
+use metaclaw_dialects::request::KnownValues;
 use metaclaw_skills::{Library, MemoryStore};
 use metaclaw_turns::Turn;
 use rustls::RootCertStore;
@@ -160,6 +161,7 @@ impl Gateway {
                 body_limit: BodyLimitLayer::new(&config.proxy, &metrics, &tasks),
                 upstreams: Arc::clone(&upstreams),
                 chat: Arc::new(Chat {
+                    known: KnownValues::default(),
                     identifier,
                     keeper,
                     sessions,

@@ -16,7 +16,7 @@ use std::{
 use lru::LruCache;
 use metaclaw_capture::OnCalls;
 use metaclaw_chat::{AgentId, ChainHash, Said, SaidHash, SessionId, now_ms};
-use metaclaw_dialects::request::ChatRequest;
+use metaclaw_dialects::request::{ChatRequest, MessageKey};
 use metaclaw_turns::{Rollout, TurnKind};
 
 pub(crate) use self::{
@@ -43,8 +43,6 @@ use crate::{
 const BOUND: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 /// The number of long messages whose hash in a conversation is remembered, about 100 bytes each.
 const MESSAGES: NonZeroUsize = NonZeroUsize::new(32_768).unwrap();
-/// Shorter messages, in bytes as JSON, are hashed again.
-const LONG: usize = 512;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -214,11 +212,12 @@ impl Identifier {
     /// Computes each message's contribution to the conversation's hash. Long messages of earlier requests come from a
     /// cache.
     pub(crate) fn read_said(&self, chat: &ChatRequest) {
-        chat.said(|message| match message.json() {
-            json if json.len() < LONG => message.said(),
-            json => self
-                .said
-                .of((chat.api(), message.role()), json, || message.said()),
+        chat.said(|message| match message.key() {
+            MessageKey::Short(_) => message.said(),
+            key => {
+                let key = (chat.api(), message.role(), key);
+                self.said.of(key, || message.said())
+            }
         });
     }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{
     conversation::{self, Conversation},
     error::RequestError,
+    known::{KnownValues, ValueMark},
     layout::Layout,
     walk::ByteSpan,
 };
@@ -27,6 +28,15 @@ pub struct ChatRequest {
     pub(super) layout: Layout,
     pub(super) conversation: Conversation,
     said: OnceLock<Vec<Said>>,
+}
+
+/// What distinguishes a message's content from others of the same role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MessageKey<'a> {
+    /// A part of a long value, which begins at this byte of it.
+    Long(ValueMark, usize),
+    /// The content as JSON text.
+    Short(&'a str),
 }
 
 /// One message of a request, with its role in chat completions.
@@ -45,10 +55,18 @@ impl ChatRequest {
     /// Fails if the body is not a JSON object, or has no conversation of messages. A Responses request may have no
     /// conversation, because it may continue one that the upstream stores. The upstream decides about that.
     pub fn parse(api: Api, raw: Bytes) -> Result<Self, RequestError> {
+        Self::parse_with(api, raw, &KnownValues::default())
+    }
+
+    /// Like [`Self::parse`]. Does not walk over long values that are known.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn parse_with(api: Api, raw: Bytes, known: &KnownValues) -> Result<Self, RequestError> {
         let text = ByteString::try_from(raw).map_err(|error| RequestError::NotUtf8 {
             at: error.valid_up_to(),
         })?;
-        let layout = Layout::parse(api, &text)?;
+        let layout = Layout::parse(api, &text, known)?;
         let conversation = Conversation::parse(api, &text, &layout)?;
         Ok(Self {
             api,
@@ -84,8 +102,13 @@ impl ChatRequest {
 
     /// Returns a field of the body as JSON text. Of several with the same name, the last counts.
     pub fn field_json(&self, name: &str) -> Option<&str> {
+        self.marked_field(name).map(|(json, _)| json)
+    }
+
+    /// Returns a field with its mark, if it is long.
+    pub fn marked_field(&self, name: &str) -> Option<(&str, Option<ValueMark>)> {
         let member = self.layout.member(name)?;
-        Some(self.text(&member.value))
+        Some((self.text(&member.value), member.mark))
     }
 
     /// Returns a field of the body as a value, or `None` if it is missing or no value can hold it.
@@ -95,8 +118,13 @@ impl ChatRequest {
 
     /// Returns the elements of the conversation as JSON texts: of `messages`, or of Responses' `input`.
     pub fn items(&self) -> impl Iterator<Item = &str> {
+        self.marked_items().map(|(item, _)| item)
+    }
+
+    /// Returns the elements with the marks of the long ones.
+    pub fn marked_items(&self) -> impl Iterator<Item = (&str, Option<ValueMark>)> {
         let items = self.conversation.items.iter();
-        items.map(|item| self.text(&item.whole))
+        items.map(|item| (self.text(&item.whole), item.mark))
     }
 
     /// Returns the messages in order. A system prompt beside the conversation is the first one.
@@ -253,9 +281,31 @@ impl<'a> MessageRef<'a> {
         json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
     }
 
-    /// Returns its content as JSON text. For an assistant, returns nothing.
-    pub fn json(&self) -> &'a str {
-        self.content().map_or("", |(_, json)| json)
+    pub fn key(&self) -> MessageKey<'a> {
+        let Some((content, json)) = self.content() else {
+            return MessageKey::Short("");
+        };
+        let ChatRequest {
+            layout,
+            conversation,
+            ..
+        } = self.request;
+        let start = content.span.start;
+        let (whole, mark) = match self.message.item {
+            Some(item) => {
+                let item = &conversation.items[item];
+                (&item.whole, item.mark)
+            }
+            None => {
+                let mut members = layout.members.iter();
+                let member = members.find(|member| member.value.start == start);
+                (&content.span, member.and_then(|member| member.mark))
+            }
+        };
+        match mark {
+            Some(mark) => MessageKey::Long(mark, start - whole.start),
+            None => MessageKey::Short(json),
+        }
     }
 
     /// Returns its contribution to the hash of the conversation.

@@ -7,6 +7,7 @@ use metaclaw_chat::{MessageError, Role};
 use super::{
     content::{Content, is_result},
     error::RequestError,
+    known::ValueMark,
     layout::{self, ItemSpans, Layout},
     walk::ByteSpan,
 };
@@ -32,6 +33,7 @@ pub(super) struct ConversationItem {
     pub role: Option<Role>,
     /// Its `content`, which may be `null`.
     pub content: Option<ByteSpan>,
+    pub mark: Option<ValueMark>,
 }
 
 /// One message. A user message of Anthropic's API with tool results is several, the results first. In Responses, one
@@ -125,6 +127,7 @@ impl<'a> ConversationReader<'a> {
             whole: item.whole.clone(),
             role,
             content: item.content.clone(),
+            mark: item.mark,
         });
         let n_before = self.read.messages.len();
         let content = item.content.as_ref();

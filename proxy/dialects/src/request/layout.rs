@@ -9,6 +9,7 @@ use serde::de::{Error as _, IgnoredAny};
 
 use super::{
     error::RequestError,
+    known::{KnownValues, ValueMark},
     walk::{ByteSpan, NotJson, Walk},
 };
 use crate::{api::Api, json};
@@ -29,6 +30,8 @@ pub(super) struct Member {
     /// From the name's opening quote to the value's end.
     pub whole: ByteSpan,
     pub value: ByteSpan,
+    /// Set for a long value that is not the conversation.
+    pub mark: Option<ValueMark>,
 }
 
 /// The positions of an element of the conversation, and of those of its fields by which it is read. An element that is
@@ -43,6 +46,8 @@ pub(super) struct ItemSpans {
     pub output: Option<ByteSpan>,
     /// Whether it has one of [`OF_ANOTHER`].
     pub is_of_another: bool,
+    /// Set if it is long.
+    pub mark: Option<ValueMark>,
 }
 
 pub(super) const fn conversation(api: Api) -> &'static str {
@@ -69,43 +74,57 @@ pub(super) fn kind(json: &str) -> Option<&'static str> {
 impl Layout {
     /// # Errors
     /// Fails if `text` is not exactly one JSON object.
-    pub(super) fn parse(api: Api, text: &str) -> Result<Self, RequestError> {
+    pub(super) fn parse(api: Api, text: &str, known: &KnownValues) -> Result<Self, RequestError> {
         match kind(text.trim_start()) {
             Some("an object") | None => {}
             // serde_json's error would repeat a string of any length.
             Some(found) => return Err(RequestError::NotAnObject { found }),
         }
         let mut walk = Walk::new(text);
-        let layout = Self::walk(&mut walk, text, conversation(api));
+        let layout = Self::walk(&mut walk, text, conversation(api), known);
         match layout {
             Ok(layout) if walk.peek().is_none() => Ok(layout),
             _ => Err(RequestError::NotJson(why(text))),
         }
     }
 
-    fn walk(walk: &mut Walk<'_>, text: &str, conversation: &str) -> Result<Self, NotJson> {
+    fn walk(
+        walk: &mut Walk<'_>,
+        text: &str,
+        conversation: &str,
+        known: &KnownValues,
+    ) -> Result<Self, NotJson> {
         let mut layout = Self::default();
         let whole = walk.object(|walk, quoted| {
             let name = json::string(&text[quoted.clone()]).unwrap_or_default();
             let is_conversation = name == conversation;
-            let value = if is_conversation && walk.peek() == Some(b'[') {
+            let (value, mark) = if is_conversation && walk.peek() == Some(b'[') {
                 let items = layout.items.insert(Vec::new());
                 items.clear();
-                walk.array(|walk| {
-                    items.push(ItemSpans::walk(walk, text)?);
+                let value = walk.array(|walk| {
+                    items.push(known.read(walk, text, |walk| ItemSpans::walk(walk, text))?);
                     Ok(())
-                })?
+                })?;
+                (value, None)
             } else {
                 if is_conversation {
                     // An earlier one does not count any more.
                     layout.items = None;
                 }
-                walk.value()?
+                let value = known.read(walk, text, |walk| {
+                    let whole = walk.value()?;
+                    Ok(ItemSpans {
+                        whole,
+                        ..ItemSpans::default()
+                    })
+                })?;
+                (value.whole, value.mark)
             };
             layout.members.push(Member {
                 name: name.into_owned(),
                 whole: quoted.start..value.end,
                 value,
+                mark,
             });
             Ok(())
         })?;
@@ -122,6 +141,7 @@ impl Layout {
 // === impl ItemSpans ===
 
 impl ItemSpans {
+    /// Walks over an element, and notes its parts.
     fn walk(walk: &mut Walk<'_>, text: &str) -> Result<Self, NotJson> {
         let mut item = Self::default();
         if walk.peek() != Some(b'{') {
@@ -141,6 +161,19 @@ impl ItemSpans {
             Ok(())
         })?;
         Ok(item)
+    }
+
+    pub(super) fn with_start(self, start: usize) -> Self {
+        let from = self.whole.start;
+        let moved = |span: ByteSpan| span.start - from + start..span.end - from + start;
+        Self {
+            whole: moved(self.whole),
+            role: self.role.map(moved),
+            content: self.content.map(moved),
+            kind: self.kind.map(moved),
+            output: self.output.map(moved),
+            ..self
+        }
     }
 }
 

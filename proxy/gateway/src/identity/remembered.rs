@@ -1,4 +1,4 @@
-//! Remembers what was read of texts, because nearly every request repeats those of the request before.
+//! Remembers what was read of messages, because nearly every request repeats those of the request before.
 
 use std::{
     hash::{BuildHasher as _, Hash},
@@ -11,10 +11,10 @@ use lru::LruCache;
 
 use crate::lock::lock;
 
-/// A cache of values derived from texts. A key is a text's length and keyed hash, so the keys contain no text.
+/// A cache of values derived from messages. A key is a keyed hash, so the keys contain no text.
 #[derive(Debug)]
 pub(super) struct Remembered<T> {
-    read: Mutex<LruCache<(usize, u64), T>>,
+    read: Mutex<LruCache<u64, T>>,
     hasher: RandomState,
 }
 
@@ -28,9 +28,9 @@ impl<T: Clone> Remembered<T> {
         }
     }
 
-    /// Returns what `read` returned for the same text as the same `kind`.
-    pub(super) fn of(&self, kind: impl Hash, text: &str, read: impl FnOnce() -> T) -> T {
-        let key = (text.len(), self.hasher.hash_one((kind, text)));
+    /// Returns what `read` returned for the same message.
+    pub(super) fn of(&self, message: impl Hash, read: impl FnOnce() -> T) -> T {
+        let key = self.hasher.hash_one(message);
         if let Some(known) = lock(&self.read).get(&key) {
             return known.clone();
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, value::RawValue};
 use super::*;
 
 fn read(text: &str) -> Result<Layout, RequestError> {
-    Layout::parse(Api::Chat, text)
+    Layout::parse(Api::Chat, text, &KnownValues::default())
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! Recognises long values that earlier requests had too, because an agent's request is its last one and a few messages.
+//! They are hashed instead of walked again. With tools and a system prompt of 52 KB, that saves two thirds of the time
+//! of reading a request.
+
+use std::{hash::BuildHasher as _, sync::Mutex};
+
+use foldhash::quality::RandomState;
+use lru::LruCache;
+use metaclaw_chat::lock;
+
+use super::{
+    layout::ItemSpans,
+    walk::{NotJson, Walk},
+};
+
+/// Shorter values are walked each time.
+const LONG: usize = 512;
+/// A value is looked up by its first bytes.
+const START: usize = 128;
+/// The number of different beginnings that are remembered, and of values with the same one. A value takes 200 bytes.
+const STARTS: usize = 8_192;
+const ALIKE: usize = 4;
+
+/// The long values of earlier requests. No text is kept.
+#[derive(Debug)]
+pub struct KnownValues {
+    hasher: RandomState,
+    by_start: Mutex<LruCache<u64, Vec<ItemSpans>>>,
+}
+
+/// Identifies a long value of a request by its length and keyed hash. It holds within one [`KnownValues`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ValueMark {
+    pub n_bytes: usize,
+    hash: u64,
+}
+
+// === impl KnownValues ===
+
+impl Default for KnownValues {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            by_start: Mutex::new(LruCache::unbounded()),
+        }
+    }
+}
+
+impl KnownValues {
+    /// Reads the next value, and returns its position and those of its parts. Walks over it only if it is not known.
+    pub(super) fn read(
+        &self,
+        walk: &mut Walk<'_>,
+        text: &str,
+        read: impl FnOnce(&mut Walk<'_>) -> Result<ItemSpans, NotJson>,
+    ) -> Result<ItemSpans, NotJson> {
+        walk.peek();
+        let start = walk.at;
+        if let Some(known) = self.find(&text.as_bytes()[start..]) {
+            walk.at += known.whole.len();
+            return Ok(known.with_start(start));
+        }
+        let mut value = read(walk)?;
+        value.mark = self.note(&text[value.whole.clone()], &value);
+        Ok(value)
+    }
+
+    fn find(&self, rest: &[u8]) -> Option<ItemSpans> {
+        let start = self.start(rest)?;
+        let alike = lock(&self.by_start).get(&start)?.clone();
+        let mut hashed: Option<ValueMark> = None;
+        alike.into_iter().find(|known| {
+            let n_bytes = known.whole.len();
+            // Values that begin alike often have the same length, such as two with another time of day.
+            if hashed.is_none_or(|mark| mark.n_bytes != n_bytes) {
+                hashed = rest.get(..n_bytes).map(|value| self.mark(value));
+            }
+            hashed.is_some() && hashed == known.mark
+        })
+    }
+
+    /// Returns `None` if the value is short.
+    fn note(&self, value: &str, item: &ItemSpans) -> Option<ValueMark> {
+        let start = self.start(value.as_bytes())?;
+        let mark = Some(self.mark(value.as_bytes()));
+        let mut known = lock(&self.by_start);
+        let alike = known.get_or_insert_mut(start, Vec::new);
+        alike.insert(
+            0,
+            ItemSpans {
+                mark,
+                ..item.clone()
+            },
+        );
+        alike.truncate(ALIKE);
+        if known.len() > STARTS {
+            known.pop_lru();
+        }
+        mark
+    }
+
+    fn start(&self, bytes: &[u8]) -> Option<u64> {
+        // Only these show by themselves where they end.
+        let is_closed = matches!(bytes.first(), Some(b'{' | b'[' | b'"'));
+        let is_long = is_closed && bytes.len() >= LONG;
+        is_long.then(|| self.hasher.hash_one(&bytes[..START]))
+    }
+
+    fn mark(&self, value: &[u8]) -> ValueMark {
+        ValueMark {
+            n_bytes: value.len(),
+            hash: self.hasher.hash_one(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use metaclaw_chat::Role;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{api::Api, request::ChatRequest};
+
+    fn request(known: &KnownValues, system: &str, users: &str) -> ChatRequest {
+        let body = json!({
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": users}],
+            "tools": [{"type": "function", "function": {"name": "f", "description": "d".repeat(LONG)}}],
+        });
+        ChatRequest::parse_with(Api::Chat, Bytes::from(body.to_string()), known).unwrap()
+    }
+
+    #[test]
+    fn a_known_value_is_read_as_if_it_were_walked() {
+        let known = KnownValues::default();
+        let long = "é\"".repeat(LONG);
+        let first = request(&known, &long, "one");
+        // The same message begins at another byte.
+        let second = request(&known, &long, &format!("two {long}"));
+        assert_eq!(known.by_start.lock().unwrap().len(), 3);
+        let plain = ChatRequest::parse(Api::Chat, second.raw().clone()).unwrap();
+        for (read, walked) in second.messages().zip(plain.messages()) {
+            assert_eq!((read.role(), read.text()), (walked.role(), walked.text()));
+        }
+        assert!(second.fields().eq(plain.fields()));
+        let keys = |request: &ChatRequest| {
+            let messages: Vec<_> = request.messages().collect();
+            assert_eq!(messages[0].role(), Role::System);
+            messages
+                .iter()
+                .map(|message| format!("{:?}", message.key()))
+                .collect::<Vec<_>>()
+        };
+        let (first, second) = (keys(&first), keys(&second));
+        assert!(
+            first[0] == second[0] && first[0].starts_with("Long"),
+            "{first:?}"
+        );
+        assert!(first[1].starts_with("Short") && second[1].starts_with("Long"));
+    }
+
+    #[test]
+    fn values_that_begin_alike_are_told_apart() {
+        let known = KnownValues::default();
+        let text = |end: &str| format!("{}{end}", "s".repeat(LONG));
+        let ends = ["a", "b", "longer", "c", "d", "e", "a", "longer"];
+        for end in ends {
+            let read = request(&known, &text(end), "hi");
+            assert_eq!(read.messages().next().unwrap().text(), text(end));
+        }
+        let lists = known.by_start.lock().unwrap();
+        assert!(lists.iter().all(|(_, alike)| alike.len() <= ALIKE));
+    }
+
+    #[test]
+    fn what_is_cut_off_within_a_known_value_is_refused() {
+        let known = KnownValues::default();
+        let whole = request(&known, &"s".repeat(LONG), "hi").raw().clone();
+        for end in [LONG / 2, LONG, whole.len() - 1] {
+            assert!(ChatRequest::parse_with(Api::Chat, whole.slice(..end), &known).is_err());
+        }
+    }
+
+    #[test]
+    fn the_number_of_known_values_is_bounded() {
+        let known = KnownValues::default();
+        for n in 0..STARTS + 2 {
+            let text = format!("\"{n}{}\"", "x".repeat(LONG));
+            known.note(&text, &ItemSpans::default());
+        }
+        assert_eq!(known.by_start.lock().unwrap().len(), STARTS);
+    }
+}
