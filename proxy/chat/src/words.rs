@@ -23,7 +23,12 @@ pub fn words(kind: &str) -> &'static [&'static str] {
 /// Returns a token count in a `usage`, by any server's name: `prompt`, `completion`, `cached`, `written` or
 /// `reasoning`. Servers that have several names repeat the same count.
 pub fn token_count(usage: &Value, kind: &str) -> u64 {
-    let count = |path: &&str| usage.pointer(path)?.as_u64();
+    let count = |path: &&str| {
+        let mut names = path.split('/').skip(1);
+        names
+            .try_fold(usage, |value, name| value.get(name))?
+            .as_u64()
+    };
     words(kind).iter().filter_map(count).max().unwrap_or(0)
 }
 

@@ -164,10 +164,13 @@ impl Bounds {
 }
 
 /// Copies a head into its own memory. hyper's values share the buffer of the body, 64 KiB, which would stay until the
-/// reply has ended: 8 MB for 128 connections.
+/// reply has ended: 8 MB for 128 connections. The values share one buffer, because clones of separate ones would
+/// allocate memory for each.
 fn detach(head: &mut Parts) {
+    let texts: Vec<&[u8]> = head.headers.values().map(HeaderValue::as_bytes).collect();
+    let mut texts = Bytes::from(texts.concat());
     for value in head.headers.values_mut() {
-        if let Ok(mut own) = HeaderValue::from_bytes(value.as_bytes()) {
+        if let Ok(mut own) = HeaderValue::from_maybe_shared(texts.split_to(value.len())) {
             own.set_sensitive(value.is_sensitive());
             *value = own;
         }

@@ -315,6 +315,7 @@ fn begin_session(txn: &mut Txn<'_>, number: u64, new: &NewTurn) -> StoreResult<(
     let name = keys::name(&new.agent, &new.session);
     let key = keys::session(number);
     txn.put(Table::Names, &name, &key)?;
+    txn.cache.names.add(&name);
     values::put_json(txn, Table::Sessions, &key, &record)?;
     session::take_number(txn, number)
 }

@@ -133,7 +133,9 @@ fn begin(
         txn.put(table, &key, value)?;
     }
     let name = keys::name(&of.agent, &of.session);
-    Ok(txn.put(Table::Names, &name, &keys::session(number)[..])?)
+    txn.put(Table::Names, &name, &keys::session(number)[..])?;
+    txn.cache.names.add(&name);
+    Ok(())
 }
 
 fn enter(txn: &mut Txn<'_>, of: &SessionRecord, turns: &[CopiedTurn]) -> TxnResult<()> {

@@ -1,6 +1,9 @@
 //! Executes jobs on the store: they become one transaction, are flushed, and only then acknowledged.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use metaclaw_chat::TurnId;
 
@@ -12,6 +15,7 @@ use crate::{
     jobs::{Ack, Append, ReadJob, Write},
     journal::MAX_TURNS,
     session::SessionCache,
+    session_names::SessionNames,
     store::{StoreError, StoreResult, StoreTxn, panic_text},
     turn::BreakCause,
     txn::Txn,
@@ -57,10 +61,13 @@ impl JobBatch {
 // === impl StoreEngine ===
 
 impl StoreEngine {
-    pub(crate) fn new(opened: OpenedStore) -> Self {
+    pub(crate) fn new(opened: OpenedStore, names: &Arc<SessionNames>) -> Self {
+        if let Err(error) = names.load(&opened.store) {
+            tracing::debug!(%error, "the names of the log's sessions cannot be read");
+        }
         Self {
             opened,
-            cache: SessionCache::new(),
+            cache: SessionCache::new(Arc::clone(names)),
         }
     }
 

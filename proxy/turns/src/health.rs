@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     path::PathBuf,
-    sync::{Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
 use metaclaw_chat::{TurnId, lock};
 use tokio::sync::{broadcast, watch};
 
-use crate::{counts::BreakCounts, turn::BreakCause};
+use crate::{counts::BreakCounts, session_names::SessionNames, turn::BreakCause};
 
 /// Ids that a slow subscriber may lag behind. Beyond that, it gets an error and has to search the log.
 const SUBSCRIBER_LAG: usize = 1_024;
@@ -68,6 +68,7 @@ pub(crate) struct LogState {
     waiting: Mutex<BTreeSet<(Instant, u64)>>,
     pub(crate) appended: broadcast::Sender<TurnId>,
     breaks: Mutex<BreaksSeen>,
+    pub(crate) names: Arc<SessionNames>,
 }
 
 // === impl LogState ===
@@ -79,6 +80,7 @@ impl LogState {
             waiting: Mutex::default(),
             appended: broadcast::Sender::new(SUBSCRIBER_LAG),
             breaks: Mutex::default(),
+            names: Arc::default(),
         }
     }
 

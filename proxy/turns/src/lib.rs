@@ -40,6 +40,7 @@ mod record;
 mod rollouts;
 mod serving;
 mod session;
+mod session_names;
 mod set_aside;
 mod state;
 mod statistics;

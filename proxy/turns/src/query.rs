@@ -150,11 +150,15 @@ impl TurnLog {
         })
     }
 
-    /// Returns the replies of a session, the oldest first, without the requests. Unreadable ones are left out.
+    /// Returns the replies of a session, the oldest first, without the requests. Unreadable ones are left out. Does not
+    /// wait if the log has no such session.
     ///
     /// # Errors
     /// Returns the store's error.
     pub fn replies(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, Vec<Replied>> {
+        if !self.state().names.may_have(&keys::name(agent, session)) {
+            return Box::pin(async { Ok(Vec::new()) });
+        }
         let (agent, session) = (agent.clone(), session.clone());
         self.read(move |store| {
             let mut replies = Vec::new();

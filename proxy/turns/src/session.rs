@@ -3,7 +3,10 @@
 //! The log's thread keeps the latest of these between operations. If the store fails, they are dropped, because they may
 //! contain data that was never stored.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use lru::LruCache;
 use metaclaw_chat::{AgentId, SessionId, TurnId};
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     journal, keys,
     record::{LineRun, Record, Stored, damaged_turn},
+    session_names::SessionNames,
     store::{StoreResult, StoreSource, StoreTxn, Table},
     text::Hash,
     texts,
@@ -216,15 +220,17 @@ const MAX_BYTES: usize = 8 << 20;
 pub(crate) struct SessionCache {
     sessions: LruCache<u64, SessionIndex>,
     n_bytes: usize,
+    pub(crate) names: Arc<SessionNames>,
 }
 
 // === impl SessionCache ===
 
 impl SessionCache {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(names: Arc<SessionNames>) -> Self {
         Self {
             sessions: LruCache::unbounded(),
             n_bytes: 0,
+            names,
         }
     }
 
@@ -323,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_least_recent_sessions_are_forgotten_and_the_bound_holds() {
-        let mut cache = SessionCache::new();
+        let mut cache = SessionCache::new(Arc::default());
         let n_sessions = 2 * MAX_BYTES / SessionIndex::default().n_bytes();
         for number in 0..n_sessions as u64 {
             cache.put(number, SessionIndex::default());

@@ -57,7 +57,7 @@ enum AfterBatch {
 
 impl LogWorker {
     pub(crate) fn run(mut self, opened: OpenedStore) {
-        let mut engine = Some(StoreEngine::new(opened));
+        let mut engine = Some(StoreEngine::new(opened, &self.state.names));
         let mut next = Instant::now();
         let Close(done) = loop {
             let Some(first) = self.queue.blocking_recv() else {
@@ -146,7 +146,7 @@ impl LogWorker {
         let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
         let compacted = folder::compact(&self.dir, &self.config, engine.into_opened());
         let opened = compacted.map_err(|error| failed(error.to_string()))?;
-        Ok(StoreEngine::new(opened))
+        Ok(StoreEngine::new(opened, &self.state.names))
     }
 
     /// Opens the store again and writes the waiting turns. Fails only if it is asked to close in the meantime.
@@ -170,15 +170,17 @@ impl LogWorker {
             wait = (wait * 2).min(LAST_WAIT);
             match folder::open(&self.dir, &self.config, OpenMode::Again { damaged }) {
                 Err(error) => self.fail(error.to_string()),
-                Ok((opened, _)) => match self.rewrite(StoreEngine::new(opened), waiting) {
-                    // If it was asked to close in the meantime, everything has been written now.
-                    Ok(engine) => return close.map_or(Ok(engine), Err),
-                    Err(failed) => {
-                        self.fail(failed.why);
-                        damaged |= failed.damaged;
-                        waiting = failed.waiting;
+                Ok((opened, _)) => {
+                    match self.rewrite(StoreEngine::new(opened, &self.state.names), waiting) {
+                        // If it was asked to close in the meantime, everything has been written now.
+                        Ok(engine) => return close.map_or(Ok(engine), Err),
+                        Err(failed) => {
+                            self.fail(failed.why);
+                            damaged |= failed.damaged;
+                            waiting = failed.waiting;
+                        }
                     }
-                },
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use metaclaw_chat::Message;
 use serde_json::json;
 
 use super::kit::{Client, open};
+use crate::keys;
 
 #[tokio::test]
 async fn the_replies_of_a_session_are_told_with_their_upstreams_and_all_their_fields() {
@@ -34,4 +35,27 @@ async fn the_replies_of_a_session_are_told_with_their_upstreams_and_all_their_fi
     let unknown = "three".parse().unwrap();
     assert_eq!(log.replies(&agent, &unknown).await.unwrap(), []);
     log.close().await;
+}
+
+#[tokio::test]
+async fn the_names_are_those_of_the_log_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    for n_before in 0..2 {
+        let log = open(folder.path());
+        let has = |name: &str| {
+            let key = keys::name(&"main".parse().unwrap(), &name.parse().unwrap());
+            log.state().names.may_have(&key)
+        };
+        // The first answer comes after the names were read.
+        log.agents().await.unwrap();
+        assert_eq!(
+            [has("one"), has("two"), has("three")],
+            [n_before > 0, n_before > 0, false]
+        );
+        for name in ["one", "two"] {
+            log.put(Client::new(name, "sys").turn("a", "b")).await;
+            assert!(has(name));
+        }
+        log.close().await;
+    }
 }

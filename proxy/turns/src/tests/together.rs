@@ -2,6 +2,7 @@
 
 use std::{
     path::Path,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -23,7 +24,7 @@ use crate::{
 /// Writes turns in one transaction and returns their ids.
 fn put(dir: &Path, turns: &[NewTurn]) -> Vec<TurnId> {
     let (opened, _) = folder::open(dir, &TurnsConfig::default(), OpenMode::First).unwrap();
-    let mut engine = StoreEngine::new(opened);
+    let mut engine = StoreEngine::new(opened, &Arc::default());
     let state = std::sync::Arc::new(LogState::new());
     let (told, ids) = std::sync::mpsc::channel();
     let appends = (0..).zip(turns).map(|(key, turn)| {
