@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use bytestring::ByteString;
 use foldhash::fast::RandomState;
 use lru::LruCache;
+use metaclaw_chat::work::looks_at;
 use metaclaw_dialects::json;
 use metaclaw_turns::JsonText;
 
@@ -38,10 +39,12 @@ impl LongTexts {
     /// Half of a surrogate pair (a broken emoji) is replaced. The log parses texts that it does not have yet, and
     /// refuses those that no value can hold.
     pub(crate) fn own(&mut self, json: &str) -> (JsonText, usize) {
+        looks_at(json.len());
         if let Some(kept) = self.last.get(json) {
             return (kept.clone(), 0);
         }
         let n_bytes = json.len();
+        looks_at(n_bytes);
         let own = match json::mended(json) {
             Cow::Owned(mended) => return (JsonText::new(mended), n_bytes),
             Cow::Borrowed(json) => ByteString::from(json),

@@ -215,10 +215,11 @@ impl Identifier {
     /// cache.
     pub(crate) fn read_said(&self, chat: &ChatRequest) {
         chat.said(|message| match message.json() {
-            json if json.len() < LONG => message.said(),
-            json => self
-                .said
-                .of((chat.api(), message.role()), json, || message.said()),
+            json if json.len() >= LONG && message.counts() => {
+                self.said
+                    .of((chat.api(), message.role()), json, || message.said())
+            }
+            _ => message.said(),
         });
     }
 

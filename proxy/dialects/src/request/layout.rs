@@ -4,7 +4,7 @@
 //! spaces, unknown fields. Of duplicate keys the last counts, as in JSON parsers. Values are skipped without recursion,
 //! so no nesting is too deep.
 
-use metaclaw_chat::OF_ANOTHER;
+use metaclaw_chat::{OF_ANOTHER, work::looks_at};
 use serde::de::{Error as _, IgnoredAny};
 
 use super::{
@@ -75,6 +75,7 @@ impl Layout {
             // serde_json's error would repeat a string of any length.
             Some(found) => return Err(RequestError::NotAnObject { found }),
         }
+        looks_at(text.len());
         let mut walk = Walk::new(text);
         let layout = Self::walk(&mut walk, text, conversation(api));
         match layout {

@@ -8,6 +8,7 @@ use std::{
 
 use foldhash::quality::RandomState;
 use lru::LruCache;
+use metaclaw_chat::work::looks_at;
 
 use crate::lock::lock;
 
@@ -30,6 +31,7 @@ impl<T: Clone> Remembered<T> {
 
     /// Returns what `read` returned for the same text as the same `kind`.
     pub(super) fn of(&self, kind: impl Hash, text: &str, read: impl FnOnce() -> T) -> T {
+        looks_at(text.len());
         let key = (text.len(), self.hasher.hash_one((kind, text)));
         if let Some(known) = lock(&self.read).get(&key) {
             return known.clone();
