@@ -8,6 +8,7 @@ use std::{borrow::Cow, hash::BuildHasher as _};
 use bytestring::ByteString;
 use foldhash::quality::RandomState;
 use lru::LruCache;
+use metaclaw_chat::work::looks_at;
 use metaclaw_dialects::{json, request::ValueMark};
 use metaclaw_turns::JsonText;
 
@@ -47,11 +48,15 @@ impl LongTexts {
     /// refuses those that no value can hold.
     pub(crate) fn own(&mut self, json: &str, mark: Option<ValueMark>) -> (JsonText, usize) {
         let n_bytes = json.len();
-        let converted = || TextKey::Converted(n_bytes, self.hasher.hash_one(json));
+        let converted = || {
+            looks_at(n_bytes);
+            TextKey::Converted(n_bytes, self.hasher.hash_one(json))
+        };
         let key = (n_bytes >= LONG).then(|| mark.map_or_else(converted, TextKey::OfRequest));
         if let Some(kept) = key.and_then(|key| self.last.get(&key)) {
             return (kept.clone(), 0);
         }
+        looks_at(n_bytes);
         let own = match json::mended(json) {
             Cow::Owned(mended) => return (JsonText::new(mended), n_bytes),
             Cow::Borrowed(json) => ByteString::from(json),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{
     message::{Message, Role},
-    utterance,
+    utterance::{self, work::looks_at},
 };
 
 /// The hash of a conversation up to and including one message: who said what, in what order.
@@ -102,6 +102,7 @@ impl SaidHash {
     pub const ASSISTANT: Self = Self([3; 32]);
 
     fn of_words(tag: u8, text: &str) -> Self {
+        looks_at(text.len());
         // The text is hashed in one piece, because many small pieces take several times as long.
         let mut said = Vec::with_capacity(2 + text.len());
         said.push(tag);

@@ -39,7 +39,7 @@ pub use self::{
     stop_reason::{StopReason, breaks_off, finish_reason},
     thinking::without_thinking,
     units::{Size, Span, UnitError},
-    utterance::{Speaker, Utterance},
+    utterance::{Speaker, Utterance, work},
     variables::{is_variable, substituted},
     verdict::{JudgedBy, Score, Verdict, Vote},
     words::{thinking, token_count, words},

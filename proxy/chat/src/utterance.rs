@@ -24,7 +24,7 @@ mod openclaw;
 mod speaker;
 mod tables;
 mod tags;
-mod work;
+pub mod work;
 mod wrappers;
 
 use std::{borrow::Cow, collections::HashMap};

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use metaclaw_chat::work::looks_at;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
@@ -18,6 +19,7 @@ pub(crate) struct JsonFields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> JsonFields<'a> {
     pub(crate) fn parse(json: &'a str) -> Option<Self> {
+        looks_at(json.len());
         serde_json::from_str(json).ok()
     }
 
@@ -108,6 +110,7 @@ impl<'de> Deserialize<'de> for JsonFields<'de> {
 }
 
 pub(crate) fn elements(json: &str) -> Vec<&RawValue> {
+    looks_at(json.len());
     serde_json::from_str(json).unwrap_or_default()
 }
 
@@ -117,6 +120,7 @@ pub(crate) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
 
 /// A value, read to its depth; `null` where no value can hold it (a number that no f64 is).
 pub(crate) fn value(value: &RawValue) -> Value {
+    looks_at(value.get().len());
     json::read(value.get()).unwrap_or_default()
 }
 

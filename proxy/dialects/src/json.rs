@@ -3,6 +3,7 @@
 use std::{borrow::Cow, ops::Range};
 
 use memchr::memchr;
+use metaclaw_chat::work::looks_at;
 pub use metaclaw_trainer_terms::json::{mended, read};
 use serde_json::Value;
 
@@ -24,10 +25,12 @@ pub(crate) fn read_bytes(bytes: &[u8]) -> serde_json::Result<Value> {
 /// Parses a JSON text. Returns `None` if it is not JSON, or if no value can hold it: a number beyond f64, or nesting
 /// deeper than 127 levels.
 pub fn value(text: &[u8]) -> Option<Value> {
+    looks_at(text.len());
     read(str::from_utf8(text).ok()?).ok()
 }
 
 pub(crate) fn string(quoted: &str) -> Option<Cow<'_, str>> {
+    looks_at(quoted.len());
     let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));

@@ -10,7 +10,7 @@ use memchr::memmem;
 use metaclaw_capture::{
     CapturedRequest, Encoding, Format, OnCalls, Parent, Recorder, ResponseMeta,
 };
-use metaclaw_chat::{ChainHash, Message, SenderId, excerpt, now_ms};
+use metaclaw_chat::{ChainHash, Message, SenderId, excerpt, now_ms, work::looks_at};
 use metaclaw_dialects::{
     Api,
     request::{Absent, Changes, ChatRequest, KnownValues, PromptLimit, TrimmedPrompt, splice},
@@ -287,7 +287,13 @@ impl ChatTurn {
             Api::Messages => ("\"assistant\"", "\"tool_use\""),
             Api::Responses => ("\"reasoning\"", "_call\""),
         };
-        let has = |mark: &str| memmem::find(self.chat.raw(), mark.as_bytes()).is_some();
+        let has = |mark: &str| {
+            let mut replies = self.chat.replies();
+            replies.any(|reply| {
+                looks_at(reply.len());
+                memmem::find(reply.as_bytes(), mark.as_bytes()).is_some()
+            })
+        };
         let has_calls = has(call);
         if !has_calls && !has(reply) {
             return None;

@@ -213,11 +213,11 @@ impl Identifier {
     /// cache.
     pub(crate) fn read_said(&self, chat: &ChatRequest) {
         chat.said(|message| match message.key() {
-            MessageKey::Short(_) => message.said(),
-            key => {
+            key @ MessageKey::Long(..) if message.counts() => {
                 let key = (chat.api(), message.role(), key);
                 self.said.of(key, || message.said())
             }
+            _ => message.said(),
         });
     }
 

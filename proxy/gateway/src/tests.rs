@@ -23,6 +23,7 @@ mod mending;
 mod metrics;
 mod openrouter;
 mod origins;
+mod passes;
 mod policy;
 mod privacy;
 mod refresh;

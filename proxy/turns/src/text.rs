@@ -3,6 +3,7 @@
 use std::hash::{Hash as StdHash, Hasher};
 
 use bytestring::ByteString;
+use metaclaw_chat::work::looks_at;
 use serde::Serialize;
 
 /// The first 16 bytes of a BLAKE3 hash.
@@ -24,6 +25,7 @@ impl StdHash for JsonText {
 }
 
 pub(crate) fn hash(text: &[u8]) -> Hash {
+    looks_at(text.len());
     let mut hash = [0; 16];
     hash.copy_from_slice(&blake3::hash(text).as_bytes()[..16]);
     hash

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use metaclaw_chat::{
     CallTexts, Chain, ChainHash, LOOKED_BACK, Message, Role, Said, SaidBefore, Speaker, Utterance,
+    work::looks_at,
 };
 use serde_json::Value;
 
@@ -125,6 +126,14 @@ impl ChatRequest {
     pub fn marked_items(&self) -> impl Iterator<Item = (&str, Option<ValueMark>)> {
         let items = self.conversation.items.iter();
         items.map(|item| (self.text(&item.whole), item.mark))
+    }
+
+    /// Returns those elements of the conversation that the model wrote, as JSON texts.
+    pub fn replies(&self) -> impl Iterator<Item = &str> {
+        let items = self.conversation.items.iter();
+        // In Responses, a call or a thought has no role, and neither has the result of a call.
+        let replies = items.filter(|item| matches!(item.role, None | Some(Role::Assistant)));
+        replies.map(|item| self.text(&item.whole))
     }
 
     /// Returns the messages in order. A system prompt beside the conversation is the first one.
@@ -278,7 +287,10 @@ impl<'a> MessageRef<'a> {
     /// Returns whether its content, as JSON text, may contain `needle`. If not, the text need not be read.
     pub fn may_say(&self, needle: &str) -> bool {
         let json = self.content().map(|(_, json)| json.as_bytes());
-        json.is_some_and(|json| memchr::memmem::find(json, needle.as_bytes()).is_some())
+        json.is_some_and(|json| {
+            looks_at(json.len());
+            memchr::memmem::find(json, needle.as_bytes()).is_some()
+        })
     }
 
     pub fn key(&self) -> MessageKey<'a> {
@@ -306,6 +318,11 @@ impl<'a> MessageRef<'a> {
             Some(mark) => MessageKey::Long(mark, start - whole.start),
             None => MessageKey::Short(json),
         }
+    }
+
+    /// Returns whether its text is a part of the hash of the conversation.
+    pub fn counts(&self) -> bool {
+        matches!(self.role(), Role::User | Role::Tool)
     }
 
     /// Returns its contribution to the hash of the conversation.

@@ -6,7 +6,7 @@ use std::{hash::BuildHasher as _, sync::Mutex};
 
 use foldhash::quality::RandomState;
 use lru::LruCache;
-use metaclaw_chat::lock;
+use metaclaw_chat::{lock, work::looks_at};
 
 use super::{
     layout::ItemSpans,
@@ -61,6 +61,7 @@ impl KnownValues {
             return Ok(known.with_start(start));
         }
         let mut value = read(walk)?;
+        looks_at(value.whole.len());
         value.mark = self.note(&text[value.whole.clone()], &value);
         Ok(value)
     }
@@ -107,6 +108,7 @@ impl KnownValues {
     }
 
     fn mark(&self, value: &[u8]) -> ValueMark {
+        looks_at(value.len());
         ValueMark {
             n_bytes: value.len(),
             hash: self.hasher.hash_one(value),

@@ -1,6 +1,6 @@
 //! Recognises the phrases by which an owner puts a session off the record.
 
-use metaclaw_chat::{Role, Utterance};
+use metaclaw_chat::{Role, Utterance, work::looks_at};
 use metaclaw_dialects::request::ChatRequest;
 use metaclaw_turns::TurnKind;
 use regex::Regex;
@@ -43,6 +43,7 @@ impl Phrases {
         let is_errand = kind == TurnKind::Side && users().nth(1).is_none();
         users().any(|message| {
             let text = message.text();
+            looks_at(text.len());
             // Most messages contain none, so whose words they are is checked only after a match.
             if !phrases.is_match(&text) {
                 return false;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use metaclaw_capture::{Appending, TurnSink};
-use metaclaw_chat::{AgentId, SessionId, TurnId};
+use metaclaw_chat::{AgentId, SessionId, TurnId, work};
 use metaclaw_turns::{Done, LogError, NewTurn, Replied, Turn, TurnState};
 use tokio::{sync::Semaphore, time::timeout};
 
@@ -23,6 +23,8 @@ pub(crate) struct Log {
     pub(crate) broken: Mutex<Option<String>>,
     /// How often a session's replies were read.
     pub(crate) n_replies_read: AtomicUsize,
+    /// The bytes that were looked at to make the last turn.
+    pub(crate) n_looked_at: AtomicUsize,
     arrived: tokio::sync::Notify,
 }
 
@@ -33,6 +35,7 @@ impl Log {
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             broken: Mutex::default(),
             n_replies_read: AtomicUsize::new(0),
+            n_looked_at: AtomicUsize::new(0),
             arrived: tokio::sync::Notify::new(),
         }
     }
@@ -88,6 +91,7 @@ fn read_back(turn: NewTurn, id: TurnId) -> Result<Turn, serde_json::Error> {
 
 impl TurnSink for Log {
     fn append(&self, turn: NewTurn, done: Done) -> Appending<'_> {
+        self.n_looked_at.store(work::looked_at(), Ordering::Relaxed);
         Box::pin(async move {
             self.gate.acquire().await.unwrap().forget();
             if let Some(why) = self.broken.lock().unwrap().clone() {
@@ -105,6 +109,8 @@ impl TurnSink for Log {
             }
             self.arrived.notify_waiters();
             done(Ok(id));
+            // What it reads is not part of the next turn.
+            work::looked_at();
         })
     }
 
