@@ -15,7 +15,10 @@ use bytes::Bytes;
 use metaclaw_chat::{AgentId, ChainHash, Message, SessionId, now_ms};
 use metaclaw_dialects::{reply_id, request::ChatRequest};
 use metaclaw_turns::{Done, NewTurn, Served, StreamEnd, TurnKind, TurnLog};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep},
+};
 use tracing::Span;
 
 use crate::{
@@ -32,6 +35,12 @@ const BEGINNING: usize = 64 << 10;
 /// one token. The worker reads the calls of longer replies.
 const CALLS: usize = 2 << 20;
 const MOST_OPENED: u64 = 4 << 20;
+
+/// The log lags if more captures than this wait for it, and all captures together take a quarter of their memory.
+const MANY: usize = 32;
+/// How long a request waits at most for a log that lags, and how often it looks.
+const WAITS: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Limits of captures.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +115,19 @@ impl Recorder {
             is_kept: false,
             ..recording
         })
+    }
+
+    /// Waits a moment if the log lags, so that thousands of requests a second do not lose their turns. A disk that hangs
+    /// delays each request by 50 ms.
+    pub async fn keep_up(&self) {
+        let n_waiting = || self.queue.max_capacity() - self.queue.capacity();
+        let until = Instant::now() + WAITS;
+        while n_waiting() > MANY
+            && self.metrics.bytes.get() > self.budget.limit() / 4
+            && Instant::now() < until
+        {
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Starts to record a reply. If there is no memory left, returns `None` and counts the loss.

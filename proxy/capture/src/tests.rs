@@ -330,6 +330,32 @@ fn logged(run: impl FnOnce()) -> String {
     String::from_utf8(lines.clone()).unwrap()
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_a_moment_for_a_log_that_lags() {
+    let way = way(false);
+    let waited = async || {
+        let began = tokio::time::Instant::now();
+        way.recorder.keep_up().await;
+        began.elapsed().as_millis()
+    };
+    let large = format!(
+        r#"{{"x":"{}","messages":[{{"role":"user"}}]}}"#,
+        "x".repeat(64 << 10)
+    );
+    let recording = |raw| begin(&way.recorder, raw, Encoding::Identity);
+    let running: Vec<Recording> = (0..50).map(|_| recording(&large)).collect();
+    assert_eq!(waited().await, 0, "replies that still come are no lag");
+    drop(running);
+    for _ in 0..40 {
+        recording(REQUEST).end(StreamEnd::Complete);
+    }
+    assert_eq!(waited().await, 0, "there is room for many more");
+    let running: Vec<Recording> = (0..50).map(|_| recording(&large)).collect();
+    assert_eq!(waited().await, 50);
+    drop(running);
+    assert_eq!(waited().await, 0);
+}
+
 #[test]
 fn the_line_of_a_turn_stands_in_its_requests_span_and_no_callers_text_makes_it_long() {
     let lines = logged(|| {

@@ -97,6 +97,9 @@ impl Chat {
         let (head, raw) = request.into_parts();
         let metrics = RequestMetrics::from_extensions(&head.extensions);
         let chat = ChatRequest::parse_with(api, raw, &self.known)?;
+        if let Some(recorder) = &self.recorder {
+            recorder.keep_up().await;
+        }
         let turn = self.turn(chat, route, head, &metrics);
         let turn = turn.await?;
         let in_session = InSession {
