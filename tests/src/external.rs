@@ -133,9 +133,9 @@ pub fn agent(id: &str, is_optional: bool) -> Option<PathBuf> {
     }
 }
 
-/// nginx, for `cargo xtask bench relay`.
-pub fn nginx() -> Option<PathBuf> {
-    place("METACLAW_BENCH_NGINX")
+/// Returns a program that `cargo xtask bench relay` compares the proxy with, or `None` if it is not installed.
+pub fn relay_peer(name: &str) -> Option<PathBuf> {
+    place(&format!("METACLAW_BENCH_{}", name.to_uppercase()))
 }
 
 /// Returns the seed for a test with random choices, to repeat a run that printed it.

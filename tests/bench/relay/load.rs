@@ -1,12 +1,12 @@
-//! Generates the load: a number of connections, each with one request at a time, for a given time. Every reply is
-//! compared byte by byte, and every event of a stream has the time of its last byte.
+//! Generates the load: a number of connections, each with one request at a time, for a given time, or growing sessions.
+//! Every reply is compared byte by byte, and every event of a stream has the time of its last byte.
 
 use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
@@ -14,9 +14,13 @@ use hyper::{
     client::conn::http1::{SendRequest, handshake},
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, task::JoinSet, time::timeout_at};
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{timeout, timeout_at},
+};
 
-use crate::workload::{Kind, Reply, Requests, Workload};
+use crate::workload::{GrowingSession, Kind, Reply, Requests, Workload};
 
 /// How long after the end a reply may still arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,6 +53,10 @@ const HEADERS: [(&str, &str); 16] = [
 #[derive(Debug, Clone)]
 pub struct Load {
     pub target: SocketAddr,
+    /// What its requests have in addition to [`HEADERS`].
+    pub headers: Vec<(&'static str, String)>,
+    /// Whether only the mark of a reply is looked for.
+    pub rewrites: bool,
     pub workload: Workload,
     /// The expected reply.
     pub reply: Reply,
@@ -74,6 +82,12 @@ pub struct Outcome {
     pub first_bytes: Vec<Duration>,
     /// The time between two events of a paced stream.
     pub gaps: Vec<Duration>,
+}
+
+/// A growing session with its connection.
+pub struct Growing {
+    session: GrowingSession,
+    kept: Option<Connection>,
 }
 
 /// A connection, whose own work is done by a task.
@@ -113,7 +127,7 @@ impl Load {
         let give_up = (self.to + PATIENCE).into();
         // Each connection sends at least one, however late it is.
         loop {
-            let asked = timeout_at(give_up, self.ask(&mut kept, requests.next())).await;
+            let asked = timeout_at(give_up, self.compared(&mut kept, requests.next())).await;
             match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
                 Ok(came) => own.add(self, &came),
                 Err(error) => {
@@ -131,7 +145,52 @@ impl Load {
         }
     }
 
-    async fn ask(&self, kept: &mut Option<Connection>, body: Bytes) -> Result<Came> {
+    /// Runs some turns of growing sessions, all at once. An agent pauses between two turns.
+    pub async fn grow(&self, sessions: &mut Vec<Growing>, n_turns: usize) -> Outcome {
+        let mut running = JoinSet::new();
+        for mut session in sessions.drain(..) {
+            let load = self.clone();
+            running.spawn(async move {
+                let mut own = Outcome::default();
+                for _ in 0..n_turns {
+                    tokio::time::sleep(load.workload.pause()).await;
+                    let asked = timeout(PATIENCE, session.turn(&load)).await;
+                    match asked.unwrap_or_else(|_| Err(anyhow!("no end within {PATIENCE:?}"))) {
+                        Ok(came) => own.add(&load, &came),
+                        Err(error) => {
+                            session.kept = None;
+                            own.n_failed += 1;
+                            own.failures.push(format!("{error:#}"));
+                            own.failures.truncate(SHOWN);
+                        }
+                    }
+                }
+                (session, own)
+            });
+        }
+        let mut all = Outcome::default();
+        for (session, own) in running.join_all().await {
+            sessions.push(session);
+            all.join(own);
+        }
+        all
+    }
+
+    async fn compared(&self, kept: &mut Option<Connection>, body: Bytes) -> Result<Came> {
+        let (came, reply) = self.ask(kept, body).await?;
+        let whole = &self.reply.whole;
+        if self.rewrites {
+            let mark = self.reply.mark;
+            let text = String::from_utf8_lossy(&reply);
+            ensure!(text.contains(mark), "no {mark:?} in {text}");
+        } else if reply != *whole {
+            let n_same = reply.iter().zip(whole).take_while(|(a, b)| a == b).count();
+            bail!("the reply's bytes differ from byte {n_same} on");
+        }
+        Ok(came)
+    }
+
+    async fn ask(&self, kept: &mut Option<Connection>, body: Bytes) -> Result<(Came, Vec<u8>)> {
         let mut connection = match kept.take().filter(|kept| !kept.sender.is_closed()) {
             Some(connection) => connection,
             None => Connection::open(self.target).await?,
@@ -141,42 +200,56 @@ impl Load {
         for (name, value) in HEADERS {
             request = request.header(name, value);
         }
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
         let request = request.body(Full::new(body))?;
         connection.sender.ready().await?;
         let sent = Instant::now();
         let response = connection.sender.send_request(request).await?;
         ensure!(response.status() == 200, "{}", response.status());
         let mut body = response.into_body();
-        let (mut n_bytes, mut first_byte, mut events) = (0, None, Vec::new());
+        let (mut reply, mut first_byte, mut events) = (Vec::new(), None, Vec::new());
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else {
                 continue;
             };
             let now = sent.elapsed();
             first_byte.get_or_insert(now);
-            let whole = &self.reply.whole;
-            let same = whole.get(n_bytes..n_bytes + data.len());
-            ensure!(
-                same == Some(&data[..]),
-                "the reply's bytes differ from byte {n_bytes} on"
-            );
+            let n_before = reply.len();
+            reply.extend_from_slice(&data);
             if self.workload.kind == Kind::Paced {
                 // An event ends with an empty line, which may have begun in the previous piece.
-                let since = &whole[n_bytes.saturating_sub(1)..n_bytes + data.len()];
+                let since = &reply[n_before.saturating_sub(1)..];
                 let ends = since.windows(2).filter(|two| two == b"\n\n");
                 events.extend(ends.map(|_| now));
             }
-            n_bytes += data.len();
         }
-        let n_whole = self.reply.whole.len();
-        ensure!(n_bytes == n_whole, "{n_bytes} of {n_whole} bytes came");
         *kept = Some(connection);
-        Ok(Came {
+        let came = Came {
             sent,
             first_byte: first_byte.unwrap_or_default(),
             total: sent.elapsed(),
             events,
-        })
+        };
+        Ok((came, reply))
+    }
+}
+
+// === impl Growing ===
+
+impl Growing {
+    pub fn new() -> Self {
+        Self {
+            session: GrowingSession::new(),
+            kept: None,
+        }
+    }
+
+    async fn turn(&mut self, load: &Load) -> Result<Came> {
+        let (came, reply) = load.ask(&mut self.kept, self.session.request()).await?;
+        self.session.continue_with(&reply)?;
+        Ok(came)
     }
 }
 
@@ -219,7 +292,7 @@ impl Outcome {
         }
     }
 
-    fn join(&mut self, other: Self) {
+    pub fn join(&mut self, other: Self) {
         self.n_within += other.n_within;
         self.n_well += other.n_well;
         self.n_failed += other.n_failed;

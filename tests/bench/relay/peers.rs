@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -24,11 +25,15 @@ use tokio::{
     process::{Child, Command},
 };
 
+use crate::workload::Kind;
+
 /// A text in every system text with MetaClaw's lessons.
 pub const LESSON: &str = "Amounts are in euros";
 /// How long the log may take for the remaining turns when the load ends.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long a program may take to start: LiteLLM takes 20 s on a busy machine.
+const LISTENS_WITHIN: Duration = Duration::from_secs(120);
 const SKILLS: [(&str, &str); 3] = [
     ("invoices", "Finding invoices and saying which are open"),
     ("mail", "Drafting an email to a customer"),
@@ -43,7 +48,7 @@ http {
   access_log off;
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi;
   scgi_temp_path scgi;
-  client_body_buffer_size 128k; client_max_body_size 32m; keepalive_requests 100000000;
+  client_body_buffer_size 2m; client_max_body_size 32m; keepalive_requests 100000000;
   upstream model { server UPSTREAM; keepalive 256; keepalive_requests 100000000; }
   server {
     listen ADDRESS;
@@ -55,14 +60,28 @@ http {
 }
 ";
 
+/// LiteLLM's proxy without a database, so it has neither keys nor a spend log.
+const LITELLM: &str = "model_list:
+- model_name: mock-model
+  litellm_params: {model: openai/mock-model, api_base: 'http://UPSTREAM/v1', api_key: sk-bench}
+litellm_settings: {num_retries: 0}
+";
+
 /// A row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerName {
     /// The upstream itself.
+    #[default]
     Direct,
     /// Debian's nginx as a reverse proxy without buffering.
     Nginx,
+    /// LiteLLM's proxy, with one worker per CPU.
+    Litellm,
+    /// Portkey's gateway, which is one process.
+    Portkey,
     /// MetaClaw with `turns.enabled: false`.
     Off,
     /// MetaClaw with the log of turns.
@@ -77,15 +96,19 @@ pub enum PeerName {
 #[derive(Debug)]
 pub struct Peer {
     pub address: SocketAddr,
-    /// Its processes, if it has any.
+    /// Its processes, if it has any, once it has done its first work.
     pub tree: Option<Tree>,
     pub ours: Option<Ours>,
-    nginx: Option<Nginx>,
+    /// What its requests have in addition.
+    pub headers: Vec<(&'static str, String)>,
+    /// Whether its replies have other bytes than the upstream's.
+    pub rewrites: bool,
+    server: Option<Server>,
 }
 
-/// Ended with its workers when dropped.
+/// Another's server, ended with its workers when dropped.
 #[derive(Debug)]
-struct Nginx {
+struct Server {
     child: Child,
     _folder: TempDir,
 }
@@ -93,7 +116,7 @@ struct Nginx {
 /// MetaClaw with lessons: wishes and skills in its home.
 #[derive(Debug)]
 pub struct Ours {
-    _proxy: Proxy,
+    proxy: Proxy,
     home: Home,
     records: bool,
 }
@@ -124,6 +147,8 @@ impl PeerName {
         match self {
             Self::Direct => "direct",
             Self::Nginx => "nginx",
+            Self::Litellm => "litellm",
+            Self::Portkey => "portkey",
             Self::Off => "ours-off",
             Self::On => "ours-on",
             Self::OldOff => "old-off",
@@ -133,27 +158,40 @@ impl PeerName {
 
     /// Returns whether it is a `metaclaw`.
     pub fn is_ours(self) -> bool {
-        !matches!(self, Self::Direct | Self::Nginx)
+        use PeerName::{Off, OldOff, OldOn, On};
+        matches!(self, On | Off | OldOn | OldOff)
     }
 
-    /// Starts it before `upstream`; returns `None` for an nginx that is not installed. `old` is the folder of the older
-    /// release.
+    /// Returns whether it is measured with replies of this kind. Of the gateways that are hundreds of times slower, one
+    /// kind says enough.
+    pub fn runs(self, kind: Kind) -> bool {
+        kind == Kind::Plain || !matches!(self, Self::Litellm | Self::Portkey)
+    }
+
+    /// Starts it before `upstream`; returns `None` for another's program that is not installed. `old` is the folder of
+    /// the older release.
     pub async fn start(self, old: Option<&PathBuf>, upstream: SocketAddr) -> Result<Option<Peer>> {
         let mut peer = Peer {
             address: upstream,
             tree: None,
             ours: None,
-            nginx: None,
+            headers: Vec::new(),
+            rewrites: self == Self::Litellm,
+            server: None,
         };
         let folder = match self {
             Self::Direct => return Ok(Some(peer)),
-            Self::Nginx => {
-                let Some(program) = external::nginx() else {
+            Self::Nginx | Self::Litellm | Self::Portkey => {
+                let Some(program) = external::relay_peer(self.name()) else {
                     return Ok(None);
                 };
-                let (nginx, address) = Nginx::start(&program, upstream).await?;
-                peer.tree = nginx.child.id().map(Tree::of);
-                (peer.address, peer.nginx) = (address, Some(nginx));
+                if self == Self::Portkey {
+                    let host = format!("http://{upstream}/v1");
+                    let openai = ("x-portkey-provider", "openai".to_owned());
+                    peer.headers = vec![openai, ("x-portkey-custom-host", host)];
+                }
+                let (server, address) = Server::start(self, &program, upstream).await?;
+                (peer.address, peer.server) = (address, Some(server));
                 return Ok(Some(peer));
             }
             Self::Off | Self::On => external::bin_dir(),
@@ -162,9 +200,8 @@ impl PeerName {
         let records = matches!(self, Self::On | Self::OldOn);
         let (home, proxy) = start_ours(&folder, upstream, records).await?;
         peer.address = (Ipv4Addr::LOCALHOST, proxy.port()).into();
-        peer.tree = Some(Tree::of(proxy.pid()));
         peer.ours = Some(Ours {
-            _proxy: proxy,
+            proxy,
             home,
             records,
         });
@@ -172,54 +209,120 @@ impl PeerName {
     }
 }
 
-// === impl Nginx ===
+// === impl Peer ===
 
-impl Nginx {
-    async fn start(program: &Path, upstream: SocketAddr) -> Result<(Self, SocketAddr)> {
-        // It cannot choose a port itself; this one was free a moment ago.
+impl Peer {
+    /// Finds its processes. Workers may start with the first request.
+    pub fn find_processes(&mut self) {
+        let server = self.server.as_ref().and_then(|server| server.child.id());
+        let root = server.or_else(|| Some(self.ours.as_ref()?.proxy.pid()));
+        self.tree = root.map(Tree::of);
+    }
+
+    /// Returns the most memory that its processes held.
+    pub fn peak_mib(&self) -> Option<f64> {
+        let peak_kib = self.tree.as_ref()?.peak_kib();
+        Some(peak_kib as f64 / 1024.0)
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    async fn start(
+        name: PeerName,
+        program: &Path,
+        upstream: SocketAddr,
+    ) -> Result<(Self, SocketAddr)> {
+        // None of them can choose a port itself; this one was free a moment ago.
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let folder = tempfile::tempdir()?;
-        let config = NGINX.replace("UPSTREAM", &upstream.to_string());
-        let config = config.replace("ADDRESS", &address.to_string());
-        // As root, workers would change to a user that may not enter the folder.
-        let user = if getuid().is_root() {
-            "user root;\n"
-        } else {
-            ""
+        let mut command = match name {
+            PeerName::Litellm => litellm(program, folder.path(), upstream, address)?,
+            PeerName::Portkey => portkey(program, address),
+            _ => nginx(program, folder.path(), upstream, address)?,
         };
-        fs::write(folder.path().join("nginx.conf"), format!("{user}{config}"))?;
-        let mut child = Command::new(program)
-            .arg("-p")
-            // The prefix ends in a slash, because nginx only joins the two.
-            .arg(format!("{}/", folder.path().display()))
-            .args(["-c", "nginx.conf", "-e", "error.log"])
+        let mut child = command
             .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let listens = async || {
             if let Some(status) = child.try_wait()? {
-                bail!("nginx ended with {status}");
+                bail!("it ended with {status}");
             }
             Ok(TcpStream::connect(address).await.ok().map(drop))
         };
-        found(FLUSHED_WITHIN, listens)
-            .await
-            .context("nginx does not listen")?;
-        let nginx = Self {
+        let listening = found(LISTENS_WITHIN, listens).await;
+        listening.context("it does not listen")?;
+        let server = Self {
             child,
             _folder: folder,
         };
-        Ok((nginx, address))
+        Ok((server, address))
     }
 }
 
-impl Drop for Nginx {
+impl Drop for Server {
     fn drop(&mut self) {
         if let Some(pid) = self.child.id() {
             // One that has ended already is as good.
             let _ = signal(pid, Signal::TERM);
         }
     }
+}
+
+fn nginx(
+    program: &Path,
+    folder: &Path,
+    upstream: SocketAddr,
+    address: SocketAddr,
+) -> Result<Command> {
+    let config = NGINX.replace("UPSTREAM", &upstream.to_string());
+    let config = config.replace("ADDRESS", &address.to_string());
+    // As root, workers would change to a user that may not enter the folder.
+    let user = if getuid().is_root() {
+        "user root;\n"
+    } else {
+        ""
+    };
+    fs::write(folder.join("nginx.conf"), format!("{user}{config}"))?;
+    let mut command = Command::new(program);
+    // The prefix ends in a slash, because nginx only joins the two.
+    let prefix = format!("{}/", folder.display());
+    command.args(["-p", &prefix, "-c", "nginx.conf", "-e", "error.log"]);
+    Ok(command)
+}
+
+fn litellm(
+    program: &Path,
+    folder: &Path,
+    upstream: SocketAddr,
+    address: SocketAddr,
+) -> Result<Command> {
+    let config = folder.join("config.yaml");
+    fs::write(&config, LITELLM.replace("UPSTREAM", &upstream.to_string()))?;
+    let n_workers = thread::available_parallelism().map_or(1, usize::from);
+    let mut command = Command::new(program);
+    command.arg("--config").arg(config);
+    command.args(["--host", "127.0.0.1", "--telemetry", "False"]);
+    command.args(["--port", &address.port().to_string()]);
+    command.args(["--num_workers", &n_workers.to_string()]);
+    // It would ask the network for prices, and refuses to start without a key of its own.
+    command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True");
+    command.env(
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY",
+        "true",
+    );
+    command.stderr(Stdio::null());
+    Ok(command)
+}
+
+fn portkey(program: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new("node");
+    command.arg(program).arg("--headless");
+    command.arg(format!("--port={}", address.port()));
+    command
 }
 
 // === impl Ours ===

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     peers::{PeerName, Recorded},
-    workload::Workload,
+    workload::{FIFTHS, Workload},
 };
 
 /// Above this, another program kept the machine busy.
 const NOISY_CPUS: f64 = 0.1;
 
 /// One peer, one workload, one repeat. Times are in milliseconds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Cell {
     pub peer: PeerName,
     pub workload: Workload,
@@ -43,6 +43,10 @@ pub struct Cell {
     pub peak_mib: Option<f64>,
     /// CPUs that were busy with neither the peer nor the bench.
     pub others_cpus: f64,
+    /// Of growing sessions: CPU time of the peer's processes for one reply, in microseconds, in each fifth.
+    pub fifths_us: Vec<f64>,
+    /// Where it is guarded: see [`guard::reading_us`](crate::guard::reading_us).
+    pub reading_us: Option<f64>,
     /// With recording: what the log did.
     pub recorded: Option<Recorded>,
 }
@@ -85,6 +89,15 @@ impl Cell {
     }
 }
 
+const HEAD: &str = "| workload | peer | replies/s | % of nginx | p50 ms | p99 ms | first byte ms | gaps off ms | CPU us | bench us | MiB |
+|---|---|---|---|---|---|---|---|---|---|---|
+";
+const GROWING_HEAD: &str = "
+| growing sessions | peer | turns of each | CPU us in each fifth | last to first | MiB |
+|---|---|---|---|---|---|
+";
+
+/// Returns the tables in Markdown.
 pub fn table(cells: &[Cell]) -> String {
     let mut rows: BTreeMap<(Workload, PeerName), Vec<&Cell>> = BTreeMap::new();
     for cell in cells {
@@ -92,30 +105,22 @@ pub fn table(cells: &[Cell]) -> String {
             .or_default()
             .push(cell);
     }
-    let mut text = String::from(
-        "Medians (and half the range) of the repeats; % of nginx compares within a repeat. Times in ms, CPU in us for one reply, the peer's and the bench's own; memory in MiB.\n",
-    );
-    let mut last = None;
+    let mut text = String::from(HEAD);
     for ((workload, peer), repeats) in &rows {
-        if last != Some(workload) {
-            let name = workload.to_string();
-            let _ = writeln!(
-                text,
-                "\n{name:<16} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
-                "replies/s",
-                "% nginx",
-                "p50",
-                "p99",
-                "first byte",
-                "gaps off",
-                "CPU",
-                "bench",
-                "MiB"
-            );
-            last = Some(workload);
-        }
         let nginx = rows.get(&(*workload, PeerName::Nginx));
-        let _ = writeln!(text, "{}", row(*peer, repeats, nginx));
+        let row = row(repeats, nginx);
+        let _ = writeln!(text, "| {workload} | {} | {row} |", peer.name());
+    }
+    let mut head = GROWING_HEAD;
+    let growing = rows
+        .iter()
+        .filter(|(_, cells)| cells.iter().any(|cell| !cell.fifths_us.is_empty()));
+    for ((workload, peer), repeats) in growing {
+        let nginx = rows.get(&(*workload, PeerName::Nginx));
+        let row = growing_row(repeats, nginx.filter(|_| peer.is_ours()));
+        let (peer, n_turns) = (peer.name(), workload.n_turns());
+        let _ = writeln!(text, "{head}| {workload} | {peer} | {n_turns} | {row} |");
+        head = "";
     }
     let n_noisy = cells
         .iter()
@@ -131,42 +136,68 @@ pub fn table(cells: &[Cell]) -> String {
     text
 }
 
-fn row(peer: PeerName, repeats: &[&Cell], nginx: Option<&Vec<&Cell>>) -> String {
+/// Returns the CPU of a growing session's fifths, and what the last takes of the first. From both, nginx's is taken off,
+/// which is that of copying the bytes.
+fn growing_row(repeats: &[&Cell], nginx: Option<&Vec<&Cell>>) -> String {
+    let fifth = |cells: &[&Cell], at: usize| {
+        median(
+            cells
+                .iter()
+                .filter_map(|cell| cell.fifths_us.get(at).copied()),
+        )
+    };
+    let fifths = (0..FIFTHS).map(|at| fifth(repeats, at));
+    let all: Vec<String> = fifths.map(|us| alone(us, 0)).collect();
+    let own = |at| fifth(repeats, at) - nginx.map_or(0.0, |nginx| fifth(nginx, at));
+    let ratio = own(FIFTHS - 1) / own(0);
+    let peak = median(repeats.iter().filter_map(|cell| cell.peak_mib));
+    format!(
+        "{} | {} | {}",
+        all.join(", "),
+        alone(ratio, 2),
+        alone(peak, 1)
+    )
+}
+
+fn alone(value: f64, digits: usize) -> String {
+    if value.is_nan() {
+        return String::new();
+    }
+    format!("{value:.digits$}")
+}
+
+/// Returns the medians of the repeats, with half of their range.
+fn row(repeats: &[&Cell], nginx: Option<&Vec<&Cell>>) -> String {
     // A share of nginx's in the same repeat cancels what concerns both.
     let shares = repeats.iter().filter_map(|cell| {
         let twin = nginx?.iter().find(|other| other.repeat == cell.repeat)?;
         Some(100.0 * cell.per_second / twin.per_second)
     });
-    let alone = |values: Vec<f64>, digits: usize| match median(values) {
-        none if none.is_nan() => "-".to_owned(),
-        some => format!("{some:.digits$}"),
-    };
     let figure =
         |figure: fn(&Cell) -> Option<f64>| repeats.iter().filter_map(move |cell| figure(cell));
     let spread = |of: fn(&Cell) -> Option<f64>, digits: usize| {
         let least = figure(of).fold(f64::INFINITY, f64::min);
         let most = figure(of).fold(f64::NEG_INFINITY, f64::max);
         match median(figure(of)) {
-            none if none.is_nan() => "-".to_owned(),
+            none if none.is_nan() => String::new(),
             some => format!("{some:.digits$} ({:.digits$})", (most - least) / 2.0),
         }
     };
-    let mut row = format!(
-        "  {:<14} {:>16} {:>7} {:>14} {:>14} {:>14} {:>13} {:>8} {:>6} {:>6}",
-        peer.name(),
+    let mut row = [
         spread(|cell| Some(cell.per_second), 0),
-        alone(shares.collect(), 0),
+        alone(median(shares), 0),
         spread(|cell| Some(cell.p50_ms), 3),
         spread(|cell| Some(cell.p99_ms), 3),
         spread(|cell| Some(cell.first_byte_p50_ms), 3),
         spread(|cell| cell.gap_deviation_ms, 3),
-        alone(figure(|cell| cell.cpu_us).collect(), 1),
-        alone(figure(|cell| Some(cell.bench_cpu_us)).collect(), 1),
-        alone(figure(|cell| cell.peak_mib).collect(), 1),
-    );
+        spread(|cell| cell.cpu_us, 0),
+        alone(median(figure(|cell| Some(cell.bench_cpu_us))), 0),
+        alone(median(figure(|cell| cell.peak_mib)), 1),
+    ]
+    .join(" | ");
     let n_unsound = repeats.iter().filter(|cell| !cell.is_sound()).count();
     if n_unsound > 0 {
-        let _ = write!(row, "  {n_unsound} of {} not sound", repeats.len());
+        let _ = write!(row, " ({n_unsound} of {} not sound)", repeats.len());
     }
     row
 }

@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::workload::{Kind, PACE, Reply};
+use crate::workload::{Kind, PACE, Reply, next_answer};
 
 /// A running upstream; it ends when dropped.
 #[derive(Debug)]
@@ -124,13 +124,13 @@ async fn answer(
         }
         shared.reply.clone()
     };
-    let (content_type, body) = if reply.kind == Kind::Plain {
-        ("application/json", Either::Left(Full::new(reply.whole)))
-    } else {
-        (
+    let (content_type, body) = match reply.kind {
+        Kind::Plain => ("application/json", Either::Left(Full::new(reply.whole))),
+        Kind::Growing => ("application/json", Either::Left(Full::new(next_answer()))),
+        Kind::Burst | Kind::Paced => (
             "text/event-stream",
             Either::Right(StreamBody::new(events(reply))),
-        )
+        ),
     };
     Ok(Response::builder()
         .header("content-type", content_type)

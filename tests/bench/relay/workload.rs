@@ -3,7 +3,7 @@
 //! The large request has the shape and size of an OpenClaw turn (26 KB of system text as one string, 24 tools, messages
 //! as strings and as lists, a synthetic message at the end). All requests differ: each has its number in the owner's
 //! last message, and every [`PER_SESSION`]th begins a new session, so that a recording proxy has as much to record as
-//! from real agents.
+//! from real agents. In a growing session, each request is the one before with a turn added.
 
 use std::{
     fmt,
@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -25,8 +26,18 @@ const READY_EVENTS: usize = 64;
 const PACED_EVENTS: usize = 32;
 /// See [`PACED_EVENTS`].
 pub const PACE: Duration = Duration::from_millis(20);
+/// How much longer each connection makes the pauses of all, so that there are at most 400 requests a second. With more,
+/// a machine with two cores would not record them all.
+const EACH_PAUSES: Duration = Duration::from_micros(2_500);
+/// In so many parts of equal turns a growing session is measured.
+pub const FIFTHS: usize = 5;
 /// The number of turns in a session.
 const PER_SESSION: u64 = 50;
+/// The most turns of a growing session, whose last request has about 1 MB, and of all growing sessions of a cell.
+const MOST_TURNS: usize = 200;
+const MOST_IN_ALL: usize = 8_000;
+/// The bytes of a tool's result in every second turn of a growing session.
+const RESULT: usize = 8_600;
 /// The placeholders for the request's and the session's number, of the same length.
 const NUMBER: &str = "@@NUMBER@@";
 const SESSION: &str = "@@SESSION@@@";
@@ -69,33 +80,44 @@ If a tool fails twice in the same way, stop and tell the owner why; do not try a
 ";
 const REPLY: &[u8] = br#"{"id":"chatcmpl-bench","object":"chat.completion","created":1795000000,"model":"mock-model","choices":[{"index":0,"message":{"role":"assistant","content":"The invoice of October is in the folder \"accounts\"; it was paid on the 14th, and nothing is open."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10234,"completion_tokens":27,"total_tokens":10261,"prompt_tokens_details":{"cached_tokens":10112}}}"#;
 
+/// The reply in a growing session. No two are the same.
+const ANSWER: &str = r#"{"id":"chatcmpl-@@NUMBER@@","object":"chat.completion","created":1795000000,"model":"mock-model","choices":[{"index":0,"message":{"role":"assistant","content":"Number @@NUMBER@@ was paid on the 14th, and nothing is open."},"finish_reason":"stop"}],"usage":{"prompt_tokens":10234,"completion_tokens":27,"total_tokens":10261}}"#;
+
 /// The numbers of the whole run's requests, which are all different.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The upstream's reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// One JSON object.
+    #[default]
     Plain,
     /// 64 server-sent events, all ready.
     Burst,
     /// 32 server-sent events, one every 20 ms.
     Paced,
+    /// One JSON object, in sessions whose requests grow.
+    Growing,
 }
 
 /// The client's request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
     /// One line of the user, without a system text.
+    #[default]
     Small,
     /// Like OpenClaw's: 54 KB, of which 26 KB system text and 23 KB tools.
     Large,
 }
 
 /// One row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Workload {
     pub kind: Kind,
     pub size: Size,
@@ -110,6 +132,8 @@ pub struct Reply {
     pub pieces: Arc<[Bytes]>,
     /// All of them together.
     pub whole: Bytes,
+    /// What a reply has that is complete, even if a peer rewrites it.
+    pub mark: &'static str,
     pub kind: Kind,
 }
 
@@ -123,12 +147,22 @@ pub struct Requests {
     n_sent: u64,
 }
 
+/// A session whose requests grow.
+#[derive(Debug)]
+pub struct GrowingSession {
+    /// The body up to the end of the last message.
+    head: String,
+    tail: String,
+    n_turns: usize,
+}
+
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             Kind::Plain => "plain",
             Kind::Burst => "burst",
             Kind::Paced => "paced",
+            Kind::Growing => "growing",
         };
         let size = match self.size {
             Size::Small => "small",
@@ -147,8 +181,13 @@ impl Kind {
             Self::Plain => vec![Bytes::from_static(REPLY)],
             Self::Burst => events(READY_EVENTS),
             Self::Paced => events(PACED_EVENTS),
+            Self::Growing => vec![Bytes::from_static(ANSWER.as_bytes())],
         };
         Reply {
+            mark: match self {
+                Self::Plain | Self::Growing => "nothing is open.",
+                Self::Burst | Self::Paced => "[DONE]",
+            },
             whole: pieces.concat().into(),
             pieces: pieces.into(),
             kind: self,
@@ -160,7 +199,7 @@ impl Kind {
 
 impl Requests {
     pub fn new(workload: Workload) -> Self {
-        let is_stream = workload.kind != Kind::Plain;
+        let is_stream = matches!(workload.kind, Kind::Burst | Kind::Paced);
         let body = match workload.size {
             Size::Small => small(is_stream),
             Size::Large => large(is_stream),
@@ -178,13 +217,13 @@ impl Requests {
 
     /// Returns the next request's body.
     pub fn next(&mut self) -> Bytes {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = next_number();
         if self.n_sent.is_multiple_of(PER_SESSION) {
             // They are unique, because numbers are.
             self.session = number;
         }
         self.n_sent += 1;
-        let number = format!("{number:0width$}", width = NUMBER.len());
+        let number = numbered(number);
         let session = format!("{:0width$x}", self.session, width = SESSION.len());
         for (places, text) in [(&self.numbers, number), (&self.sessions, session)] {
             for at in places {
@@ -193,6 +232,106 @@ impl Requests {
         }
         Bytes::copy_from_slice(&self.body)
     }
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// Returns whether it is measured: sessions that grow are agents', and one alone takes too little CPU to measure.
+    pub fn is_measured(&self) -> bool {
+        self.kind != Kind::Growing || (self.size == Size::Large && self.connections >= 16)
+    }
+
+    /// Returns the number of turns of each growing session, which makes a cell end in a minute.
+    pub fn n_turns(&self) -> usize {
+        let n_turns = (MOST_IN_ALL / self.connections).min(MOST_TURNS);
+        n_turns - n_turns % FIFTHS
+    }
+
+    /// Returns the pause before each turn of a growing session.
+    pub fn pause(&self) -> Duration {
+        let n_connections = u32::try_from(self.connections).unwrap_or(u32::MAX);
+        EACH_PAUSES * n_connections
+    }
+}
+
+// === impl GrowingSession ===
+
+impl GrowingSession {
+    pub fn new() -> Self {
+        let session = format!("{:0width$x}", next_number(), width = SESSION.len());
+        let mut rest = large(false);
+        let messages = rest["messages"].take().to_string();
+        let filled = |text: &str| {
+            text.replace(SESSION, &session)
+                .replace(NUMBER, &numbered(0))
+        };
+        let rest = rest.to_string().replace("\"messages\":null,", "");
+        let head = format!("{{\"messages\":{}", &messages[..messages.len() - 1]);
+        Self {
+            head: filled(&head),
+            tail: filled(&rest.replacen('{', "],", 1)),
+            n_turns: 0,
+        }
+    }
+
+    /// Returns the next request's body.
+    pub fn request(&self) -> Bytes {
+        Bytes::from([&*self.head, &*self.tail].concat())
+    }
+
+    /// Adds the upstream's reply, and what the agent sends next. Fails if it is not the upstream's.
+    pub fn continue_with(&mut self, reply: &[u8]) -> Result<()> {
+        let at = ANSWER.find(NUMBER).context("a place for the number")?;
+        let number = reply
+            .get(at..at + NUMBER.len())
+            .map(String::from_utf8_lossy);
+        let number = number.context("a reply without a number")?;
+        ensure!(
+            reply == ANSWER.replace(NUMBER, &number).as_bytes(),
+            "another reply: {}",
+            String::from_utf8_lossy(reply)
+        );
+        let reply: Value = serde_json::from_slice(reply)?;
+        let asked = format!("[Fri 2026-11-20 05:32 UTC] And the one after number {number}?");
+        let mut added = vec![
+            reply["choices"][0]["message"].clone(),
+            json!({"role": "user", "content": asked}),
+        ];
+        self.n_turns += 1;
+        if self.n_turns.is_multiple_of(2) {
+            let id = format!("call{number}");
+            added.extend([
+                call(&id),
+                json!({"role": "tool", "content": prose(RESULT), "tool_call_id": id}),
+            ]);
+        }
+        for message in added {
+            self.head.push(',');
+            self.head.push_str(&message.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the upstream's next reply in a growing session.
+pub fn next_answer() -> Bytes {
+    ANSWER.replace(NUMBER, &numbered(next_number())).into()
+}
+
+fn next_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn numbered(number: u64) -> String {
+    format!("{number:0width$}", width = NUMBER.len())
+}
+
+/// Returns a message of the model with a call of a tool.
+fn call(id: &str) -> Value {
+    let function = json!({"name": "exec", "arguments": "{\"command\":\"ls -la accounts\"}"});
+    let call = json!({"id": id, "type": "function", "function": function});
+    json!({"role": "assistant", "content": null, "tool_calls": [call]})
 }
 
 fn small(is_stream: bool) -> Value {
@@ -208,15 +347,13 @@ fn large(is_stream: bool) -> Value {
     let runtime = format!(
         "Runtime: agent=main | session=agent:main:explicit | sessionId=5f0e2a11-7c3d-4e5f-8a9b-{SESSION} | host=desk | model=proxied/mock-model"
     );
-    let call = json!({"id": "callmock1", "type": "function",
-        "function": {"name": "exec", "arguments": "{\"command\":\"ls -la accounts\"}"}});
     json!({
         "model": "mock-model",
         "messages": [
             {"role": "system", "content": format!(
                 "<!-- openclaw:attempt:STABLE -->\n{}<!-- /openclaw:attempt:DYNAMIC -->\n", prose(26_300))},
             {"role": "user", "content": format!("[Fri 2026-11-20 05:31 UTC] Which invoices are open?\n\n{runtime}")},
-            {"role": "assistant", "content": null, "tool_calls": [call]},
+            call("callmock1"),
             {"role": "tool", "content": prose(2_600), "tool_call_id": "callmock1"},
             {"role": "assistant", "content": "Two are open: the one of \"Weber\" and the one of the printer."},
             {"role": "user", "content": format!("[Fri 2026-11-20 05:32 UTC] And invoice number {NUMBER}?")},
@@ -279,4 +416,33 @@ fn events(n: usize) -> Vec<Bytes> {
         "data: [DONE]\n\n".into(),
     ]);
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(session: &GrowingSession) -> Vec<Value> {
+        let body: Value = serde_json::from_slice(&session.request()).unwrap();
+        assert_eq!(body["tools"].as_array().unwrap().len(), TOOLS.len());
+        body["messages"].as_array().unwrap().clone()
+    }
+
+    #[test]
+    fn a_growing_session_repeats_itself_up_to_a_megabyte() {
+        let mut session = GrowingSession::new();
+        assert!((50_000..60_000).contains(&session.request().len()));
+        let first = messages(&session);
+        for n_turns in 1..MOST_TURNS {
+            session.continue_with(&next_answer()).unwrap();
+            if n_turns < 3 {
+                assert!(messages(&session).starts_with(&first), "turn {n_turns}");
+            }
+        }
+        let n_bytes = session.request().len();
+        assert!((900_000..1_100_000).contains(&n_bytes), "{n_bytes}");
+        let others = session.continue_with(&Kind::Plain.reply().whole);
+        assert!(others.is_err());
+        assert_eq!(session.request().len(), n_bytes);
+    }
 }

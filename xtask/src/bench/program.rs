@@ -61,9 +61,11 @@ pub(super) fn for_release<'a>(places: &Places, program: &'a mut Command) -> &'a 
         .env("METACLAW_TEST_BIN_DIR", places.target.join("release"))
 }
 
+/// Returns the folder's name, which differs for a short run.
 pub(super) fn quick_or(name: &str, args: &[String]) -> String {
-    let end = if has(args, "--quick") { "-quick" } else { "" };
-    format!("{name}{end}")
+    let short = ["--quick", "--guard"].into_iter();
+    let ends = short.filter(|flag| has(args, flag));
+    ends.fold(name.to_owned(), |name, flag| name + &flag[1..])
 }
 
 pub(super) fn has(args: &[String], flag: &str) -> bool {

@@ -1,42 +1,72 @@
-//! `cargo xtask bench relay` compares the proxy with nginx, which is the system's, or Debian's package unpacked into the
-//! cache folder.
+//! `cargo xtask bench relay` compares the proxy with other programs: nginx, which is the system's, or Debian's package
+//! unpacked into the cache folder, and gateways that pip and npm install there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use metaclaw_fetch::{command, writing};
+use anyhow::{Context, Result, anyhow, ensure};
+use metaclaw_fetch::{command, pip, writing};
 
-use super::program::{PROXY, build, program, quick_or};
+use super::program::{PROXY, build, has, program, quick_or};
 use crate::files;
+use crate::npm;
 use crate::places::Places;
 use crate::report::StageReport;
 
-/// Makes a release build, prepares nginx, and measures; arguments go to the bench. Without nginx, the others are still
-/// measured.
+/// The programs of others, by their names in the bench.
+const PEERS: [&str; 3] = ["nginx", "litellm", "portkey"];
+const LITELLM: &str = "litellm[proxy]==1.106.2";
+const PORTKEY: &str = "@portkey-ai/gateway@1.15.2";
+
+/// Makes a release build, prepares the other programs, and measures; arguments go to the bench. A program that cannot be
+/// installed is left out.
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
-    let nginx = report.stage("nginx", |stage| {
-        let _lock = places.lock()?;
-        let found = nginx(places);
-        if let Err(error) = &found {
-            stage.note = format!("left out: {error:#}");
-        }
-        Ok(found.ok())
-    })?;
+    let mut peers = Vec::new();
+    for name in PEERS {
+        let found = report.stage(name, |stage| {
+            let _lock = places.lock()?;
+            let found = if has(args, "--guard") && name != "nginx" {
+                Err(anyhow!("the guard needs only nginx"))
+            } else {
+                install(places, name)
+            };
+            if let Err(error) = &found {
+                stage.note = format!("left out: {error:#}");
+            }
+            Ok(found.ok())
+        })?;
+        peers.push((format!("METACLAW_BENCH_{}", name.to_uppercase()), found));
+    }
     report.stage("build", |_| build(places, &[PROXY, &["relay"]].concat()))?;
     report.print();
     let mut bench = program(places, "relay", &quick_or("relay", args), args);
-    match nginx {
-        Some(nginx) => bench.env("METACLAW_BENCH_NGINX", nginx),
-        None => bench.env_remove("METACLAW_BENCH_NGINX"),
-    };
+    for (variable, program) in peers {
+        match program {
+            Some(program) => bench.env(variable, program),
+            None => bench.env_remove(variable),
+        };
+    }
     command::run(&mut bench)
 }
 
-fn nginx(places: &Places) -> Result<PathBuf> {
-    let folder = places.cache.join("nginx");
+fn install(places: &Places, name: &str) -> Result<PathBuf> {
+    let folder = places.cache.join(name);
+    match name {
+        "nginx" => nginx(&folder),
+        "litellm" => {
+            let python = pip::environment(&folder, &[LITELLM])?;
+            Ok(python.with_file_name("litellm"))
+        }
+        _ => {
+            npm::install(&folder, PORTKEY, None)?;
+            Ok(folder.join("node_modules/@portkey-ai/gateway/build/start-server.js"))
+        }
+    }
+}
+
+fn nginx(folder: &Path) -> Result<PathBuf> {
     let unpacked = folder.join("usr/sbin/nginx");
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian's folder for servers is not in a user's PATH.
@@ -47,7 +77,7 @@ fn nginx(places: &Places) -> Result<PathBuf> {
         return runs(found);
     }
     let advice = "nginx is not here and could not be fetched (Debian, Ubuntu: apt install nginx)";
-    unpack_debian("nginx", &folder).context(advice)?;
+    unpack_debian("nginx", folder).context(advice)?;
     runs(unpacked).context(advice)
 }
 
