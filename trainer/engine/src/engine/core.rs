@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::TryRecvError;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
@@ -15,6 +16,7 @@ use super::serving::{LiveReplies, Waiting};
 use super::state::{EngineState, JobProgress, SlicedJob};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
+use super::worker::Inbox;
 use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::PAGE;
 use crate::lora::LoraSpec;
@@ -109,23 +111,19 @@ impl Core {
         &self.state
     }
 
-    /// Serves until the last handle is dropped.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) {
-        loop {
-            if self.is_idle() {
-                match commands.recv() {
-                    Ok(command) => self.handle(command),
-                    Err(_) => return,
-                }
+    /// Serves until it has to end.
+    pub(super) fn run(mut self, inbox: &Inbox) {
+        while !inbox.is_ending.load(Ordering::Acquire) {
+            let next = if self.is_idle() {
+                inbox.commands.recv().map_err(TryRecvError::from)
+            } else {
+                inbox.commands.try_recv()
+            };
+            match next {
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty) => self.round(),
+                Err(TryRecvError::Disconnected) => return,
             }
-            loop {
-                match commands.try_recv() {
-                    Ok(command) => self.handle(command),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
-            }
-            self.round();
         }
     }
 
