@@ -74,14 +74,14 @@ impl Engine {
     /// Returns [`LoadError`], which names the unusable file or setting.
     pub fn start(config: EngineConfig) -> Result<Self, LoadError> {
         let (loaded, outcome) = sync_channel(1);
-        let thread = EngineThread::spawn(move |inbox| match Core::load(&config) {
+        let thread = EngineThread::spawn(move |commands, is_ending| match Core::load(&config) {
             Ok((core, info)) => {
                 let state = core.state();
                 let shared = (Arc::clone(&state.base), state.adapters.clone());
                 let ready = (info, core.tokenizer(), shared);
                 // If this fails, the caller is gone, and nobody can send a command.
                 if loaded.send(Ok(ready)).is_ok() {
-                    core.run(&inbox);
+                    core.run(commands, is_ending);
                 }
             }
             Err(error) => {

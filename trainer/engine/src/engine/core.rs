@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::TryRecvError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
@@ -16,7 +16,6 @@ use super::serving::{LiveReplies, Waiting};
 use super::state::{EngineState, JobProgress, SlicedJob};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
-use super::worker::Inbox;
 use crate::adapter::{BaseId, BaseSpec};
 use crate::kv::PAGE;
 use crate::lora::LoraSpec;
@@ -111,13 +110,13 @@ impl Core {
         &self.state
     }
 
-    /// Serves until it has to end.
-    pub(super) fn run(mut self, inbox: &Inbox) {
-        while !inbox.is_ending.load(Ordering::Acquire) {
+    /// Serves until `is_ending`, whatever there is to do then.
+    pub(super) fn run(mut self, commands: &Receiver<Command>, is_ending: &AtomicBool) {
+        while !is_ending.load(Ordering::Acquire) {
             let next = if self.is_idle() {
-                inbox.commands.recv().map_err(TryRecvError::from)
+                commands.recv().map_err(TryRecvError::from)
             } else {
-                inbox.commands.try_recv()
+                commands.try_recv()
             };
             match next {
                 Ok(command) => self.handle(command),

@@ -15,13 +15,6 @@ use super::core::Command;
 
 pub(super) const QUEUE: usize = 256;
 
-/// What the thread receives.
-pub(super) struct Inbox {
-    pub(super) commands: Receiver<Command>,
-    /// Set when the thread has to end, whatever there is to do.
-    pub(super) is_ending: Arc<AtomicBool>,
-}
-
 #[derive(Debug)]
 pub(super) struct EngineThread {
     commands: SyncSender<Command>,
@@ -33,15 +26,16 @@ pub(super) struct EngineThread {
 // === impl EngineThread ===
 
 impl EngineThread {
-    pub(super) fn spawn(work: impl FnOnce(Inbox) + Send + 'static) -> io::Result<Self> {
+    /// `work` ends soon after its flag is set.
+    pub(super) fn spawn(
+        work: impl FnOnce(&Receiver<Command>, &AtomicBool) + Send + 'static,
+    ) -> io::Result<Self> {
         let (commands, received) = sync_channel(QUEUE);
         let is_ending = Arc::new(AtomicBool::new(false));
-        let inbox = Inbox {
-            commands: received,
-            is_ending: Arc::clone(&is_ending),
-        };
+        let flag = Arc::clone(&is_ending);
         let thread = thread::Builder::new().name("engine".into());
-        let thread = Mutex::new(Some(thread.spawn(move || work(inbox))?));
+        let thread = thread.spawn(move || work(&received, &flag))?;
+        let thread = Mutex::new(Some(thread));
         Ok(Self {
             commands,
             is_ending,
