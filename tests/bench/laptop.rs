@@ -31,6 +31,9 @@ struct Flags {
     /// Conversations a run.
     #[arg(long, default_value_t = 40)]
     conversations: usize,
+    /// No runs without training.
+    #[arg(long)]
+    trained_only: bool,
     /// Where the records go; runs already there are not run again.
     #[arg(long)]
     out: PathBuf,
@@ -52,7 +55,12 @@ async fn main() -> Result<()> {
     let flags = Flags::parse();
     std::fs::create_dir_all(&flags.out)?;
     for seed in flags.seeds.iter().copied() {
-        for trained in [true, false] {
+        let arms: &[bool] = if flags.trained_only {
+            &[true]
+        } else {
+            &[true, false]
+        };
+        for &trained in arms {
             let mut there = records::<Record>(&flags.out).into_iter();
             let is_it = |record: &Record| (record.seed, record.trained) == (seed, trained);
             let record = if let Some(record) = there.find(is_it) {

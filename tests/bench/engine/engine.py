@@ -1,6 +1,6 @@
-"""The training server beside transformers, PEFT and vLLM: `cargo xtask bench engine`, and `cargo xtask gpu`.
+"""The training server beside transformers, PEFT and vLLM: `cargo xtask bench engine`.
 
-engine.py engine|gpu --trainer PROGRAM --model MODEL.gguf|FOLDER --cache FOLDER [options]
+engine.py --trainer PROGRAM --model MODEL.gguf|FOLDER --cache FOLDER [options]. `gpu.py` takes its parts for a GPU.
 
 Weights, threads and inputs are the same on both sides. Each run has processes of its own: our server, asked over HTTP,
 or a peer (`peer.py`, `vllm_peer.py`). The programs take turns, and a result is the median of all runs. A run with a
@@ -138,15 +138,17 @@ class Server:
         arguments = [f"--model={task['model']}", f"--dtype={task['dtype']}", f"--threads={task['threads']}"]
         arguments += [f"--training-devices={devices}", f"--inference-devices={devices}", f"--cache-dir={options.cache}"]
         arguments += [f"--checkpoint-dir={folder / 'checkpoints'}", "--port=0", "--parent-stdin", "--log-level=warn"]
+        arguments += task.get("flags", [])
         self.log = open(folder / "trainer.log", "a")
         self.process = subprocess.Popen(
             [options.trainer] + arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env=environment(options),
+            env=environment(options) | options.variables,
             text=True,
         )
+        self.exit_code = None
         ready = self.process.stdout.readline()
         if not ready:
             sys.exit(f"the training server did not start: {self.log.name}")
@@ -158,7 +160,7 @@ class Server:
 
     def __exit__(self, *_):
         self.process.stdin.close()
-        self.process.wait()
+        self.exit_code = self.process.wait()
         self.log.close()
 
     def call(self, path, body=None):
@@ -201,9 +203,9 @@ class Server:
 
     # replies
 
-    def sample(self, prompt, n):
+    def sample(self, prompt, n, model="base"):
         """A greedy reply of exactly `n` tokens to ids."""
-        body = {"tokens": prompt, "max_tokens": n, "min_tokens": n, "temperature": 0, "ignore_eos": True}
+        body = {"tokens": prompt, "max_tokens": n, "min_tokens": n, "temperature": 0, "ignore_eos": True, "model": model}
         return self.call("/v1/sample", body)["sequences"][0]["tokens"]
 
     def stream(self, messages, n, model="base", leave=None):
@@ -315,7 +317,8 @@ def distil(server, task):
 
 
 def decode(server, task):
-    replies = lambda start, n: together([lambda ids=ids: server.sample(ids[start:], n) for ids in task["prompts"]])
+    model = task.get("adapter", "base")
+    replies = lambda start, n: together([lambda ids=ids: server.sample(ids[start:], n, model) for ids in task["prompts"]])
     # The warm-up uses other prompts, so that the cache knows none of the measured ones.
     replies(1, 8)
     clock = server.clock()
@@ -446,14 +449,17 @@ OURS = {run.__name__: run for run in (train, distil, decode, next_turn, adapters
 # === runs ===
 
 
+def peak_bytes(server):
+    status = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in server.pids]
+    return 1024 * sum(int(line.split()[1]) for lines in status for line in lines if line.startswith("VmHWM:"))
+
+
 def run_ours(options, task, folder):
     with Server(options, task, folder) as server:
-        figures = OURS[task["kind"]](server, task)
-        status = [Path(f"/proc/{pid}/status").read_text().splitlines() for pid in server.pids]
-        peak = [line.split()[1] for lines in status for line in lines if line.startswith("VmHWM:")]
-        devices = server.call("/v1/health").get("devices", [])
-        used = [one["memory_total"] - one["memory_free"] for one in devices if one.get("memory_free") is not None]
-        return {**figures, "peak_bytes": 1024 * sum(map(int, peak)), "device_bytes": sum(used) or None}
+        figures = {**OURS[task["kind"]](server, task), "peak_bytes": peak_bytes(server)}
+    if server.exit_code:
+        sys.exit(f"the training server ended with {server.exit_code}: {server.log.name}")
+    return figures
 
 
 def run_peer(options, side, task, folder):
@@ -698,64 +704,9 @@ def bench(options, folder):
         sys.exit("not every promise is kept")
 
 
-def gpu(options, folder):
-    """Measures on a device, and writes the report for docs/operating/gpu.md."""
-    ids, small = Ids(1), options.small
-    prompt, new = (32, 16) if small else (512, 256)
-    n, length = (2, 64) if small else (16, 1024)
-    samples = [sample(ids.take(length // 4), ids.take(length - length // 4)) for _ in range(n)]
-    task = lambda kind, **more: {
-        "kind": kind, "model": str(folder), "threads": options.threads, "dtype": options.dtype, "devices": options.device, **more,
-    }
-    step = task("train", samples=samples, peer={"batch": 8, "checkpointing": False})
-    wanted = {
-        "step": ("ours", step),
-        "decode 1": ("ours", task("decode", prompts=ids.lists(1, prompt), new_tokens=new)),
-        "decode 8": ("ours", task("decode", prompts=ids.lists(8, prompt), new_tokens=new)),
-        "served": ("ours", task("served", prompts=ids.texts(4, prompt), new_tokens=new, samples=samples)),
-    }
-    if options.python:
-        wanted |= {"peak": ("peer", task("peak", side=1024 if small else 8192)), "peft": ("peer", step)}
-    found = {}
-    for name, (side, work) in wanted.items():
-        print(f"{name} ..", flush=True)
-        found[name] = run_once(options, side, work, options.out / f"{name.replace(' ', '-')}.json")
-    number = lambda cell, field: found.get(cell, {}).get(field)
-    over = lambda above, below, scale=1.0: scale * above / below if above and below else None
-    # Operations for a token of a LoRA step and a weight: one product forward, and one backward for the gradient by the
-    # input; the base model's weights have no gradient.
-    peak = options.peak_tflops or over(number("peak", "flops_per_s"), 1e12)
-    tokens = number("step", "tokens")
-    share = lambda cell: over(over(tokens, number(cell, "wall_s")), peak, 4 * options.n_params / 1e12)
-    rows = [
-        ("golden values of PyTorch", {"passed": "all within tolerance", "failed": "**failed**"}.get(options.golden, "-")),
-        ("fastest product, TFLOP/s", over(number("peak", "flops_per_s"), 1e12)),
-        ("LoRA step, tokens", tokens),
-        ("LoRA step, tokens a second", over(tokens, number("step", "wall_s"))),
-        ("LoRA step, share of the peak (MFU)", share("step")),
-        ("the same by PEFT, tokens a second", over(tokens, number("peft", "wall_s"))),
-        ("the same by PEFT, share of the peak", share("peft")),
-        ("one reply, tokens a second", number("decode 1", "tokens_per_s")),
-        ("eight replies, tokens a second", number("decode 8", "tokens_per_s")),
-        ("95th percentile between tokens of four replies, s", number("served", "p95_alone_s")),
-        ("the same while training, s", number("served", "p95_s")),
-        ("longest gap while training, s", number("served", "longest_s")),
-        ("training beside four replies by alone", over(number("served", "training_s"), number("served", "training_alone_s"))),
-        ("memory of the device in the step, GB", over(number("step", "device_bytes"), 1e9)),
-        ("memory of the process in the step, GB", over(number("step", "peak_bytes"), 1e9)),
-    ]
-    shown = lambda value: "-" if value is None else value if isinstance(value, str) else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-    lines = [f"Devices `{options.device}`, {options.dtype}, {options.model}{', little work' if small else ''}.", ""]
-    lines += ["| what | |", "|---|---|"] + [f"| {what} | {shown(value)} |" for what, value in rows]
-    file = options.out / "report.md"
-    file.write_text("\n".join(lines) + "\n")
-    print("\n" + file.read_text() + f"\nwritten to {file}; it belongs into docs/operating/gpu.md")
-
-
 def main():
-    parser = argparse.ArgumentParser(prog=f"cargo xtask {'gpu' if sys.argv[1:2] == ['gpu'] else 'bench engine'}")
-    parser.add_argument("mode", choices=["engine", "gpu"], help=argparse.SUPPRESS)
-    for given in ("--trainer", "--cache", "--vllm", "--golden"):
+    parser = argparse.ArgumentParser(prog="cargo xtask bench engine")
+    for given in ("--trainer", "--cache", "--vllm", "--model"):
         parser.add_argument(given, help=argparse.SUPPRESS)
     parser.add_argument("--only", metavar="CELL,..", help="these cells alone; a wrong name lists them")
     parser.add_argument("--quick", action="store_true", help="every cell once")
@@ -763,13 +714,10 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="of libtorch, on both sides [default: 2]")
     parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16", help="of the weights, on both sides")
     parser.add_argument("--adapter", choices=["f32", "bf16"], default="f32", help="of PEFT's LoRA matrices; ours are f32")
-    parser.add_argument("--device", default="0", help="gpu: as the trainer's flags have it: 0, 0,1 or cpu [default: 0]")
-    parser.add_argument("--model", help="gpu: a folder in Hugging Face form, 1.5B to 4B parameters [default: the demo model]")
-    parser.add_argument("--peak-tflops", type=float, help="gpu: what the maker says [default: measured, with --python]")
-    parser.add_argument("--small", action="store_true", help="gpu: little work, to try the command itself")
-    parser.add_argument("--python", help="a Python with torch, transformers and peft; gpu without it has no peer")
+    parser.add_argument("--python", help="a Python with torch, transformers and peft")
     parser.add_argument("--out", type=Path, help="for inputs, runs and result [default: in the target folder]")
     options = parser.parse_args()
+    options.variables = {}
     options.repeats = 1 if options.quick else max(1, options.repeats)
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -784,7 +732,7 @@ def main():
                 pass
         folder = converted()[-1]
     options.n_params = count_params(folder)
-    {"engine": bench, "gpu": gpu}[options.mode](options, folder)
+    bench(options, folder)
 
 
 def count_params(folder):
@@ -802,4 +750,5 @@ def count_params(folder):
     return total
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""The other side of `cargo xtask bench engine`: a cell with transformers and PEFT, once after a warm-up.
+"""The other side of `cargo xtask bench engine` and `cargo xtask gpu`: a cell with transformers and PEFT, once after a warm-up.
 
 `peer.py INPUT.json` prints a line of JSON. Settings are the fastest that were found on two cores (`peer` in
 the input has those of a cell): sdpa, which is flash attention where there is no padding; logits of those
@@ -122,7 +122,8 @@ def bandwidth(task: dict, _: dict) -> dict:
 def peak(task: dict, _: dict) -> dict:
     """Floating-point operations a second, the best of five products."""
     side = task["side"]
-    one = torch.ones(side, side, dtype={"bf16": torch.bfloat16, "f32": torch.float32}[task["dtype"]], device=device(task))
+    # Products of ones use less power, and so a GPU computes them faster than any other.
+    one = torch.randn(side, side, dtype={"bf16": torch.bfloat16, "f32": torch.float32}[task["dtype"]], device=device(task))
     clock, best = start(), min(timed(lambda: one @ one) for _ in range(5))
     return {**figures(clock), "flops_per_s": 2 * side**3 / best}
 
@@ -161,7 +162,8 @@ def main() -> None:
     torch.set_num_threads(task["threads"])
     torch.manual_seed(1)
     found = {"train": train, "decode": decode, "bandwidth": bandwidth, "peak": peak}[task["kind"]](task, task.get("peer", {}))
-    print(json.dumps({**found, "peak_bytes": peak_bytes(), "torch": torch.__version__}))
+    gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+    print(json.dumps({**found, "peak_bytes": peak_bytes(), "device_bytes": gpu, "torch": torch.__version__}))
 
 
 main()

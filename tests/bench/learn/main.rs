@@ -18,6 +18,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -36,9 +37,9 @@ use tokio::{
 
 use self::{
     owner::Judge,
-    play::{Record, Stage, play},
+    play::{Record, Stage, play, progress},
     product::{HOMES, Product},
-    rows::{Content, FILES, Row, Run, Selection, Wish, select},
+    rows::{Content, FILES, Row, Run, RunId, Selection, Wish, select},
     score::{References, Scorer},
     trainer::Trainer,
 };
@@ -61,6 +62,9 @@ struct Flags {
     /// Runs at once: agents of one training server.
     #[arg(long, default_value_t = 8)]
     at_once: usize,
+    /// Ends after so many minutes, with what is finished by then; the same command goes on.
+    #[arg(long)]
+    minutes: Option<f64>,
     /// Removes what is in --out first.
     #[arg(long)]
     again: bool,
@@ -72,8 +76,8 @@ struct Flags {
 /// A row, or a run of it, of which there is no record.
 struct Missing {
     what: String,
-    /// Whether this build does not have what the row is about. Else the run broke off.
-    is_absent: bool,
+    /// Whether this build does not have what the row is about, or `--minutes` were over. Else the run broke off.
+    is_excused: bool,
 }
 
 /// What every row needs.
@@ -104,8 +108,10 @@ async fn main() -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let out = flags.out.canonicalize()?;
+        let ids: Vec<RunId> = rows.iter().flat_map(Row::ids).collect();
         missing = tokio::select! {
             done = run_all(&out, rows, &content, flags.at_once.max(1)) => done?,
+            () = over(flags.minutes) => unfinished(&out, &ids),
             // Its programs end with it, and its results stay.
             _ = interrupt.recv() => bail!("stopped: the same command goes on"),
             _ = terminate.recv() => bail!("stopped: the same command goes on"),
@@ -119,10 +125,33 @@ async fn main() -> Result<ExitCode> {
         seeds,
         ..
     } = &flags.selection;
-    let is_part = flags.test_questions.is_some() || sessions.is_some() || seeds.is_some();
+    let is_short = flags.minutes.is_some() || sessions.is_some() || seeds.is_some();
+    let is_part = flags.test_questions.is_some() || is_short;
     let is_whole = !is_part && only.is_empty() && wishes.is_empty();
-    let is_sound = missing.iter().all(|missing| missing.is_absent && !is_whole);
+    let is_sound = missing
+        .iter()
+        .all(|missing| missing.is_excused && !is_whole);
     Ok(ExitCode::from(u8::from(!is_sound)))
+}
+
+/// Waits for the end of the time that is given; for ever without one.
+async fn over(minutes: Option<f64>) {
+    match minutes {
+        Some(minutes) => tokio::time::sleep(Duration::from_secs_f64(60.0 * minutes)).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How far the runs came that have no result.
+fn unfinished(out: &Path, ids: &[RunId]) -> Vec<Missing> {
+    let there: Vec<Record> = records(out);
+    let mut rest = ids.to_vec();
+    rest.retain(|id| there.iter().all(|record| record.id != *id));
+    let missing = rest.iter().map(|id| Missing {
+        what: format!("{id}: {}", progress(&out.join(HOMES).join(&id.row), id)),
+        is_excused: true,
+    });
+    missing.collect()
 }
 
 /// Prints and writes all results in the folder.
@@ -211,7 +240,7 @@ async fn run_row(place: Place<'_>, row: &Row) -> Result<Vec<Missing>> {
             println!("{what}");
             return Ok(vec![Missing {
                 what,
-                is_absent: true,
+                is_excused: true,
             }]);
         }
     };
@@ -239,7 +268,7 @@ async fn run_one(place: Place<'_>, product: &Product, run: &Run) -> Result<Optio
             println!("{what}");
             Ok(Some(Missing {
                 what,
-                is_absent: false,
+                is_excused: false,
             }))
         }
     }

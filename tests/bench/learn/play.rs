@@ -163,6 +163,26 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
     Ok(play.record)
 }
 
+/// How far a run came that is not at its end, from the folder of its product.
+pub fn progress(folder: &Path, id: &RunId) -> String {
+    let record = fs::read(Record::file(folder, id)).ok();
+    let record = record.and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
+    let Some(record) = record else {
+        return "no session is at its end".to_owned();
+    };
+    let last = record.sessions.iter().rev().take(WINDOW);
+    format!(
+        "{} of {} sessions in {:.1} min; {} of the last {} first replies were right; {} adapters made, {} served",
+        record.sessions.len(),
+        id.sessions,
+        record.seconds / 60.0,
+        last.clone().filter(|session| session.right).count(),
+        last.len(),
+        record.made.len(),
+        record.watch.served.len(),
+    )
+}
+
 // === impl Record ===
 
 impl Record {

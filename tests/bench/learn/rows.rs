@@ -178,6 +178,14 @@ pub fn select(selection: &Selection, content: &Content) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+// === impl Row ===
+
+impl Row {
+    pub fn ids(&self) -> impl Iterator<Item = RunId> {
+        self.runs.iter().map(|run| run.id.clone())
+    }
+}
+
 // === impl WrittenRow ===
 
 impl WrittenRow {

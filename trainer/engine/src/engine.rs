@@ -21,10 +21,10 @@ mod stream;
 mod tests;
 mod threads;
 mod time_share;
+mod worker;
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread;
+use std::sync::mpsc::{TrySendError, sync_channel};
 
 use metaclaw_trainer_terms::AdapterName;
 use tokio::sync::oneshot;
@@ -35,6 +35,7 @@ pub use self::config::{Dtype, EngineConfig, EngineInfo};
 use self::core::{Command, Core};
 use self::serving::Waiting;
 pub use self::state::{EngineState, JobProgress, SlicedJob};
+use self::worker::{EngineThread, QUEUE};
 use crate::adapter::{AdapterError, BaseSpec};
 use crate::generate::{GenerateError, GenerateRequest, GenerationStream};
 use crate::weights::LoadError;
@@ -54,12 +55,10 @@ pub enum EngineError {
     Stopped,
 }
 
-const QUEUE: usize = 256;
-
 /// A running engine. Clones share it, and it stops when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    commands: SyncSender<Command>,
+    thread: Arc<EngineThread>,
     info: Arc<EngineInfo>,
     tokenizer: Arc<ChatTokenizer>,
     base: Arc<BaseSpec>,
@@ -74,30 +73,27 @@ impl Engine {
     /// # Errors
     /// Returns [`LoadError`], which names the unusable file or setting.
     pub fn start(config: EngineConfig) -> Result<Self, LoadError> {
-        let (commands, received) = sync_channel(QUEUE);
         let (loaded, outcome) = sync_channel(1);
-        thread::Builder::new()
-            .name("engine".into())
-            .spawn(move || match Core::load(&config) {
-                Ok((core, info)) => {
-                    let state = core.state();
-                    let shared = (Arc::clone(&state.base), state.adapters.clone());
-                    let ready = (info, core.tokenizer(), shared);
-                    // If this fails, the caller is gone, and with it every sender of commands.
-                    if loaded.send(Ok(ready)).is_ok() {
-                        core.run(&received);
-                    }
+        let thread = EngineThread::spawn(move |commands, is_ending| match Core::load(&config) {
+            Ok((core, info)) => {
+                let state = core.state();
+                let shared = (Arc::clone(&state.base), state.adapters.clone());
+                let ready = (info, core.tokenizer(), shared);
+                // If this fails, the caller is gone, and nobody can send a command.
+                if loaded.send(Ok(ready)).is_ok() {
+                    core.run(commands, is_ending);
                 }
-                Err(error) => {
-                    let _ = loaded.send(Err(error));
-                }
-            })
-            .map_err(|error| LoadError::Thread(error.to_string()))?;
+            }
+            Err(error) => {
+                let _ = loaded.send(Err(error));
+            }
+        });
+        let thread = thread.map_err(|error| LoadError::Thread(error.to_string()))?;
         let ended =
             |_| LoadError::Thread("it ended while loading; its panic message says why".into());
         let (info, tokenizer, (base, adapters)) = outcome.recv().map_err(ended)??;
         Ok(Self {
-            commands,
+            thread: Arc::new(thread),
             info: Arc::new(info),
             tokenizer,
             base,
@@ -214,12 +210,17 @@ impl Engine {
         self.send(Command::Job(job))
     }
 
+    /// Ends the engine, and waits until its tensors are gone, except for adapters that others hold. What is under way or
+    /// queued is dropped after the present slice of work; later calls return [`EngineError::Stopped`].
+    pub fn stop(&self) {
+        self.thread.end();
+        self.adapters.clear();
+    }
+
     fn send(&self, command: Command) -> Result<(), EngineError> {
-        self.commands
-            .try_send(command)
-            .map_err(|error| match error {
-                TrySendError::Full(_) => EngineError::Busy { queued: QUEUE },
-                TrySendError::Disconnected(_) => EngineError::Stopped,
-            })
+        self.thread.send(command).map_err(|error| match error {
+            TrySendError::Full(()) => EngineError::Busy { queued: QUEUE },
+            TrySendError::Disconnected(()) => EngineError::Stopped,
+        })
     }
 }

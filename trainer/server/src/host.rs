@@ -82,6 +82,11 @@ impl Host {
         Ok(host)
     }
 
+    /// Ends the engine, and waits until its tensors are gone. It must not be called by a task.
+    pub(crate) fn stop(&self) {
+        self.engine.stop();
+    }
+
     /// Returns the base model's name; empty before there is one.
     pub(crate) fn base(&self) -> &str {
         self.engine.info().map_or("", |info| &info.name)

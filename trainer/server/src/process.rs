@@ -34,6 +34,10 @@ use crate::{
 };
 
 const DRAIN: Duration = Duration::from_secs(30);
+/// Replies at once on a GPU, where one more costs little as long as reading the weights takes the time.
+const GPU_STREAMS: usize = 64;
+/// The time that a write to the disk has at the end.
+const WRITE: Duration = Duration::from_secs(10);
 
 /// The first line on stdout, which a parent waits for. It is the only line there.
 #[derive(Debug, Serialize)]
@@ -116,7 +120,12 @@ fn run(args: &Args) -> Result<()> {
         .thread_name("http")
         .enable_all()
         .build()?;
-    let app = TrainerApp::with_inference(host, limits(args), resolved.key.clone(), inference);
+    let app = TrainerApp::with_inference(
+        Arc::clone(&host),
+        limits(args),
+        resolved.key.clone(),
+        inference,
+    );
     let ended = runtime.block_on(async {
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         run_inference(&app, &tasks, &ending);
@@ -126,14 +135,18 @@ fn run(args: &Args) -> Result<()> {
         tasks.wait().await;
         ended
     });
-    // A step that is under way is lost with the process, as at a kill; the last checkpoint holds.
-    runtime.shutdown_background();
+    // A step that is under way is lost with the process, as at a kill; the last checkpoint holds. The engine ends first,
+    // so that nobody waits for it. Adapters and snapshots of runs are also tensors: they go with the requests.
+    host.stop();
+    runtime.shutdown_timeout(WRITE);
+    drop(host);
     drop(lock);
     ended
 }
 
 fn engine_config(args: &Args, resolved: &Resolved) -> EngineConfig {
     let (cache, checkpoints) = (resolved.cache_dir.clone(), resolved.checkpoint_dir.clone());
+    let default = EngineConfig::new(PathBuf::new(), cache, checkpoints);
     EngineConfig {
         dtype: match args.dtype {
             DtypeArg::Auto => None,
@@ -151,7 +164,12 @@ fn engine_config(args: &Args, resolved: &Resolved) -> EngineConfig {
         memory: args.memory,
         kv_budget: args.kv_budget,
         max_waiting: usize::from(args.max_queue.saturating_add(SAMPLES_AT_ONCE)),
-        ..EngineConfig::new(PathBuf::new(), cache, checkpoints)
+        max_streams: if resolved.serving.gpus().is_empty() {
+            default.max_streams
+        } else {
+            GPU_STREAMS
+        },
+        ..default
     }
 }
 

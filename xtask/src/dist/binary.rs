@@ -58,7 +58,7 @@ pub(super) fn build_trainer(places: &Places, profile: &str) -> Result<PathBuf> {
     Ok(target.join(profile))
 }
 
-pub(super) fn strip(from: &Path, to: &Path) -> Result<()> {
+pub(crate) fn strip(from: &Path, to: &Path) -> Result<()> {
     let mut strip = Command::new("strip");
     strip.args(["--strip-all", "-o"]).arg(to).arg(from);
     command::output(&mut strip).map(drop)

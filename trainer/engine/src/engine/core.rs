@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -109,23 +110,19 @@ impl Core {
         &self.state
     }
 
-    /// Serves until the last handle is dropped.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) {
-        loop {
-            if self.is_idle() {
-                match commands.recv() {
-                    Ok(command) => self.handle(command),
-                    Err(_) => return,
-                }
+    /// Serves until `is_ending`, whatever there is to do then.
+    pub(super) fn run(mut self, commands: &Receiver<Command>, is_ending: &AtomicBool) {
+        while !is_ending.load(Ordering::Acquire) {
+            let next = if self.is_idle() {
+                commands.recv().map_err(TryRecvError::from)
+            } else {
+                commands.try_recv()
+            };
+            match next {
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty) => self.round(),
+                Err(TryRecvError::Disconnected) => return,
             }
-            loop {
-                match commands.try_recv() {
-                    Ok(command) => self.handle(command),
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => return,
-                }
-            }
-            self.round();
         }
     }
 

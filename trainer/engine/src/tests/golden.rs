@@ -97,7 +97,7 @@ fn under_every_loss(name: &str) {
 /// scaled rotary angles, in rows of one chunk and of several.
 #[test]
 fn every_family_under_every_loss_is_that_of_pytorch() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families");
+    let folder = values::folder("families");
     let bytes = std::fs::read(folder.join("values.json")).unwrap();
     let text: Families = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(text.configs.len(), 11);

@@ -86,6 +86,14 @@ impl EngineCell {
         blocking("loading", load).await
     }
 
+    /// Ends the engine. A model that is being loaded is loaded first.
+    pub(super) fn stop(&self) {
+        let _no_more = self.loading.blocking_lock();
+        if let Some(loaded) = self.engine.get() {
+            loaded.engine.stop();
+        }
+    }
+
     pub(super) async fn until_loaded(&self) {
         self.engine.wait().await;
     }

@@ -7,6 +7,7 @@
 )]
 
 mod bodies;
+mod ends;
 mod fork;
 mod hub;
 mod killed;

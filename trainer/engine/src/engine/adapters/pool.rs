@@ -112,6 +112,11 @@ impl AdapterPool {
         names.loaded.len() < before
     }
 
+    /// Forgets every adapter, as [`Self::unload`] does.
+    pub fn clear(&self) {
+        self.0.names.lock().forget(|_, _| true);
+    }
+
     /// The loaded adapters, the least recently used first.
     pub fn loaded(&self) -> Vec<AdapterLease> {
         let names = self.0.names.lock();

@@ -58,6 +58,13 @@ impl Setting {
     }
 }
 
+/// Where the values of `name` lie: in the checkout, or where the packed kit of `cargo xtask gpu` has them.
+pub(super) fn folder(name: &str) -> PathBuf {
+    let packed = std::env::var_os("METACLAW_GOLDEN").map(PathBuf::from);
+    let here = || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    packed.unwrap_or_else(here).join(name)
+}
+
 /// Of numbers with 8 bits, through all layers and back. Transformers' own bf16 gives single gradients that are 0.03 to 0.12 from
 /// those in f32.
 const BF16_LIMIT: f64 = 0.15;
@@ -99,7 +106,7 @@ type Gradients = Vec<(String, Tensor)>;
 
 impl Golden {
     pub(super) fn read(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/{name}"));
+        let folder = folder(name);
         let text = std::fs::read(folder.join("values.json")).unwrap();
         Self {
             text: serde_json::from_slice(&text).unwrap(),

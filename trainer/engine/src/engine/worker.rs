@@ -1,0 +1,73 @@
+//! The engine's thread from outside: commands go to it, and its end is waited for.
+//!
+//! Exit handlers of a process remove CUDA's driver. A thread that then still has tensors on a GPU ends the process by a
+//! signal, because a destructor throws. So whoever drops the last handle waits until the thread has dropped its tensors.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use super::core::Command;
+
+pub(super) const QUEUE: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct EngineThread {
+    commands: SyncSender<Command>,
+    is_ending: Arc<AtomicBool>,
+    /// `None` once it was joined.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+// === impl EngineThread ===
+
+impl EngineThread {
+    /// `work` ends soon after its flag is set.
+    pub(super) fn spawn(
+        work: impl FnOnce(&Receiver<Command>, &AtomicBool) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (commands, received) = sync_channel(QUEUE);
+        let is_ending = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_ending);
+        let thread = thread::Builder::new().name("engine".into());
+        let thread = thread.spawn(move || work(&received, &flag))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self {
+            commands,
+            is_ending,
+            thread,
+        })
+    }
+
+    pub(super) fn send(&self, command: Command) -> Result<(), TrySendError<()>> {
+        self.commands
+            .try_send(command)
+            .map_err(|error| match error {
+                TrySendError::Full(_) => TrySendError::Full(()),
+                TrySendError::Disconnected(_) => TrySendError::Disconnected(()),
+            })
+    }
+
+    /// Ends the thread after its present slice of work, and waits until its tensors are gone.
+    pub(super) fn end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        // A thread that waits for a command wakes up; if the queue is full, it does not wait.
+        let _ = self.send(Command::Now(Box::new(|_| {})));
+        // A second caller waits here for the first.
+        let mut thread = self.thread.lock();
+        let joined = thread.take_if(|thread| thread.thread().id() != thread::current().id());
+        if joined.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the engine's thread has panicked; its message is above");
+        }
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
