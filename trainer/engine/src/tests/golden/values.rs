@@ -16,6 +16,7 @@ use crate::tests::distance;
 use crate::train::{SliceSizes, TrainJob};
 
 /// The device and number format of a comparison: the CPU in f32, unless `cargo xtask gpu` says otherwise.
+#[derive(Clone)]
 pub(super) struct Setting {
     pub(super) devices: Devices,
     pub(super) kind: Kind,
@@ -43,6 +44,14 @@ impl Setting {
         }
     }
 
+    pub(super) fn bf16() -> Self {
+        Self {
+            devices: Devices::cpu(),
+            kind: Kind::BFloat16,
+            limit: BF16_LIMIT,
+        }
+    }
+
     /// The losses that are compared of every family. In bf16 one: what the others do with log-probabilities is the same code in
     /// f32, and magnifies their rounding. Of transformers' own bf16, PPO's gradients are 0.68 from those in f32.
     pub(super) fn losses(&self) -> &'static [LossFn] {
@@ -67,6 +76,7 @@ pub(super) struct Golden {
     pub(super) folder: PathBuf,
     pub(super) text: Text,
     pub(super) tensors: BTreeMap<String, Tensor>,
+    pub(super) setting: Setting,
     /// The largest difference seen, for the log.
     pub(super) worst: (f64, String),
 }
@@ -105,6 +115,7 @@ impl Golden {
             text: serde_json::from_slice(&text).unwrap(),
             tensors: tensors::read(&folder.join("values.safetensors")).unwrap(),
             folder,
+            setting: Setting::read(),
             worst: (0.0, String::new()),
         }
     }
@@ -114,7 +125,7 @@ impl Golden {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
         let distance = distance(&found.to_device(tch::Device::Cpu), wanted);
-        let limit = Setting::read().limit;
+        let limit = self.setting.limit;
         assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
             self.worst = (distance, name.into());
@@ -153,7 +164,7 @@ impl Golden {
         let out = job.finish(model).unwrap();
         let wanted = self.text.losses[name];
         let distance = (out.loss - wanted).abs() / wanted.abs();
-        let is_near = distance <= Setting::read().limit;
+        let is_near = distance <= self.setting.limit;
         assert!(is_near, "{name}: loss {} for {wanted}", out.loss);
         lora.names().into_iter().zip(out.gradients).collect()
     }
