@@ -323,7 +323,7 @@ pub struct Trainer {
     /// The number format of the base model.
     pub dtype: Dtype,
     /// How the base model is quantized. int8 stores each weight in 8 bits, which takes a quarter to a half of the memory
-    /// and replies faster.
+    /// and replies faster. A GPU does not reply with it.
     pub quantization: Quantization,
     /// The devices of the trainer: cpu, a GPU's number, or several as "0,1". Without it, a GPU if libtorch sees one.
     pub devices: Option<String>,

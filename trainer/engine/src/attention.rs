@@ -14,6 +14,7 @@ use tch::{Device, Kind, Tensor};
 
 pub use self::plan::{NewRows, PagePlan};
 use self::plan::{Past, Reads, Singles};
+use crate::aten::{self, Part};
 use crate::few_rows;
 use crate::kv::{LayerKv, PositionRun};
 use crate::pack::to_i64;
@@ -22,30 +23,42 @@ use crate::torch::Result;
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
 ///
 /// # Shapes
-/// `q`: `[1, t, n_heads, head_dim]`, `k` and `v`: `[1, t, n_kv_heads, head_dim]`, all in the pool's dtype.
+/// `q`: `[1, t, n_heads, head_dim]`; `new`: keys and then values, `[1, t, 2 * n_kv_heads, head_dim]`; both in the pool's dtype.
 /// Returns `[1, t, n_heads * head_dim]` in that dtype.
 ///
 /// # Errors
 /// What libtorch reports, such as a slot beyond the pool.
-pub fn paged([q, k, v]: [&Tensor; 3], kv: &mut LayerKv, plan: &PagePlan) -> Result<Tensor> {
+pub fn paged([q, new]: [&Tensor; 2], kv: &mut LayerKv, plan: &PagePlan) -> Result<Tensor> {
     let (_, _, n_heads, e) = q.size4()?;
-    let n_kv = k.size4()?.2;
-    let [q, k, v] = [q.f_select(0, 0)?, k.f_select(0, 0)?, v.f_select(0, 0)?];
-    kv.write(&k, &v, &plan.slots)?;
+    let n_kv = new.size4()?.2 / 2;
+    let [q, new] = [q.f_select(0, 0)?, new.f_select(0, 0)?];
+    kv.write(&new, &plan.slots)?;
     let spans = match &plan.reads {
+        Reads::Together(together) => {
+            let positions_first = |x: &Tensor| match &together.gathered {
+                Some(slots) => x.f_index_select(1, slots)?.f_transpose(0, 1),
+                None => x.f_transpose(0, 1),
+            };
+            let (k, v) = (positions_first(&kv.k)?, positions_first(&kv.v)?);
+            let call = aten::attention_of_sequences;
+            let mixed = call([&q, &k, &v], &together.of, together.window)?;
+            return mixed.f_reshape([1, -1, n_heads * e]);
+        }
         Reads::Spans(spans) => spans,
         Reads::Few(pasts) => return few_rows::attention(&q, [&kv.k, &kv.v], pasts)?.f_unsqueeze(0),
         Reads::Singles(singles) => {
-            let q = q.f_view([-1, n_kv, n_heads / n_kv, e])?;
+            let q = q.f_reshape([-1, n_kv, n_heads / n_kv, e])?;
             let mixed = over_singles(&q, kv, singles)?;
             return mixed.f_reshape([1, -1, n_heads * e]);
         }
     };
+    let [k, v] = [0, n_kv].map(|first| new.f_narrow(1, first, n_kv));
+    let (k, v) = (k?, v?);
     let mut rows = Vec::with_capacity(spans.len());
     for span in spans {
         let own = |x: &Tensor| x.f_narrow(0, span.row, span.len);
         // [t, heads, e] to [kv heads, query heads of each, t, e]: views.
-        let q = own(&q)?.f_view([span.len, n_kv, n_heads / n_kv, e])?;
+        let q = own(&q)?.f_reshape([span.len, n_kv, n_heads / n_kv, e])?;
         let q = q.f_permute([1, 2, 0, 3])?;
         let mut parts = over_past(&q, kv, &span.past)?;
         let see_themselves = matches!(span.past, Past::Newest { .. });
@@ -181,14 +194,55 @@ pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor> {
         views.f_reshape([b, n_heads, s, e])
     };
     let (mut k, mut v) = (k.shallow_clone(), v.shallow_clone());
-    // A GPU has no kernel for a mask and shared key heads at once, and would write all scores down.
-    if grouped && mask.is_some() && q.device() != Device::Cpu {
+    // A GPU shares key heads in 16 bits and without a mask alone. Otherwise it would write all scores down.
+    let shares = q.device() == Device::Cpu || (mask.is_none() && q.f_kind()? != Kind::Float);
+    if grouped && !shares {
         (k, v, grouped) = (repeated(&k)?, repeated(&v)?, false);
     }
     let causal = mask.is_none();
     let call = Tensor::f_scaled_dot_product_attention;
     let mixed = call(q, &k, &v, mask, 0.0, causal, None, grouped)?;
     mixed.f_transpose(1, 2)?.f_reshape([b, t, n_heads * e])
+}
+
+/// Attention of samples of one length, `n` of them in a row: each among itself.
+///
+/// # Shapes
+/// As [`whole`] with `b = 1`, `t` a multiple of `n`.
+///
+/// # Errors
+/// What libtorch reports.
+pub fn samples(qkv: [&Tensor; 3], n: i64) -> Result<Tensor> {
+    if n == 1 {
+        return whole(qkv, None);
+    }
+    let side_by_side = |x: &Tensor| {
+        let (_, heads, t, e) = x.size4()?;
+        x.f_view([heads, n, t / n, e])?.f_transpose(0, 1)
+    };
+    let [q, k, v] = qkv;
+    let [q, k, v] = [side_by_side(q)?, side_by_side(k)?, side_by_side(v)?];
+    let mixed = whole([&q, &k, &v], None)?;
+    mixed.f_view([1, -1, mixed.size3()?.2])
+}
+
+/// Attention of each query to the keys of its parts; differentiable. See [`has_parts`].
+///
+/// # Shapes
+/// As [`whole`] with `b = 1`.
+///
+/// # Errors
+/// What libtorch reports.
+pub(crate) fn in_parts(qkv: [&Tensor; 3], parts: &[Part]) -> Result<Tensor> {
+    let (_, n_heads, t, e) = qkv[0].size4()?;
+    let mixed = aten::attention_in_parts(qkv, parts)?;
+    mixed.f_transpose(1, 2)?.f_reshape([1, t, n_heads * e])
+}
+
+/// Whether a device has a kernel that gives log-sum-exps and has a way back from them, by which parts are joined: a GPU of 16 bits
+/// alone.
+pub(crate) fn has_parts(device: Device, kind: Kind, head_dim: i64) -> bool {
+    device == Device::Cpu || (kind != Kind::Float && head_dim % 8 == 0 && head_dim <= 256)
 }
 
 /// Attention over everything that the parts saw, in f32.

@@ -5,9 +5,9 @@ use tch::Tensor;
 use crate::attention::{NewRows, PagePlan};
 use crate::few_rows;
 use crate::kv::{KvPool, PositionRun};
-use crate::layer::{Attention, layer_forward};
-use crate::linear::{LayerAdapters, Segment};
-use crate::lora::Lora;
+use crate::layer::{Attention, LayerWeights, layer_forward};
+use crate::linear::LayerAdapters;
+use crate::lora::{AdapterStack, Lora, Segment, StackedRows};
 use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;
@@ -37,6 +37,9 @@ pub enum Keep {
     All,
 }
 
+/// Angles with norms are as many numbers as all layers' queries and keys: 47 MB for so many rows of a 4B model.
+const MOST_WITH_NORMS: usize = 64;
+
 // === impl Model ===
 
 impl Model {
@@ -57,6 +60,14 @@ impl Model {
         let ids = tensor(ids.copied().map(i64::from).collect())?;
         let positions = rows.iter().flat_map(|r| r.start..r.start + r.ids.len());
         let ropes = self.angles(&tensor(positions.map(to_i64).collect())?)?;
+        let n_rows: usize = rows.iter().map(|r| r.ids.len()).sum();
+        let norms = self
+            .head_norms
+            .as_ref()
+            .filter(|_| n_rows <= MOST_WITH_NORMS);
+        let ropes_with_norms =
+            norms.map(|norms| ropes.try_map(|rope| rope.of(&self.placement, 0)?.with_norms(norms)));
+        let ropes_with_norms = ropes_with_norms.transpose()?;
         let new = rows.iter().map(|r| {
             let (len, past) = (r.ids.len(), r.past.clone());
             NewRows { len, past }
@@ -66,7 +77,13 @@ impl Model {
         let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
         let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
         let plans = self.windows.try_map(|&window| {
-            let plan = PagePlan::new(new.clone(), &slots, heads, window, first)?;
+            let plan = PagePlan::new(
+                new.clone(),
+                &slots,
+                heads,
+                window,
+                (first, self.batches_as_gpu),
+            )?;
             self.placement.each(|device| plan.to_device(device))
         })?;
         let mut n = 0;
@@ -80,14 +97,35 @@ impl Model {
         });
         let kept: Vec<i64> = kept.collect();
         let segments = segments(rows.iter().map(|r| (r.ids.len(), r.lora)));
+        let mut stack = self.stack.borrow_mut();
+        let is_stacked = |stack: &AdapterStack| stack.is_of(&segments);
+        if self.batches_as_gpu && !segments.is_empty() && !stack.as_ref().is_some_and(is_stacked) {
+            // What was there goes first.
+            *stack = None;
+            let maps = self.weights.layers.iter().map(LayerWeights::maps);
+            *stack = AdapterStack::new(maps, &segments, self.kind)?;
+        }
+        let rows = StackedRows::new(&segments, first)?;
+        let rows = self.placement.each(|device| rows.to_device(device))?;
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());
         for (layer, (w, kv)) in layers.enumerate() {
-            let adapters = LayerAdapters::Rows {
-                segments: &segments,
-                layer,
+            let adapters = match &*stack {
+                _ if segments.is_empty() && self.batches_as_gpu => LayerAdapters::None,
+                Some(stack) if self.batches_as_gpu => LayerAdapters::Stacked {
+                    stack,
+                    rows: rows.of(&self.placement, layer)?,
+                    layer,
+                },
+                _ => LayerAdapters::Rows {
+                    segments: &segments,
+                    layer,
+                },
             };
-            let rope = ropes.of(layer)?.of(&self.placement, layer)?;
+            let rope = match &ropes_with_norms {
+                Some(ropes) => &ropes.of(layer)?[layer],
+                None => ropes.of(layer)?.of(&self.placement, layer)?,
+            };
             let plan = plans.of(layer)?.of(&self.placement, layer)?;
             let attention = Attention::Paged { kv, plan };
             x = self.placement.moved(&x, layer)?;

@@ -7,8 +7,7 @@
 
 use tch::{Kind, Tensor};
 
-use crate::linear::Segment;
-use crate::lora::HeadLora;
+use crate::lora::{HeadLora, Segment};
 use crate::matrix::Matrix;
 use crate::torch::Result;
 

@@ -1,19 +1,20 @@
 //! One transformer layer: the only forward pass in this crate, for decoding and for training alike.
 //!
 //! Axes: `b` rows, `t` new positions, `d` hidden, `h` heads, `e` head size.
-//! Nothing here works in place on its inputs: base weights are mapped read-only, and training
-//! differentiates this function with respect to `x` and the LoRA tensors.
+//! Nothing here works in place on weights, which are mapped read-only. Training differentiates this function with respect to `x` and
+//! the LoRA tensors. With [`Attention::Paged`], which is for inference, the residual stream is one tensor that all layers add to.
 
 use tch::{Kind, TchError, Tensor};
 
 use crate::attention::{self, PagePlan};
 use crate::kv::LayerKv;
 use crate::linear::{LayerAdapters, Linear};
+use crate::lora::FusedPart;
 use crate::model_config::{Activation, ModelConfig};
 use crate::rope::RopeSlice;
 use crate::torch::Result;
 
-/// Base weights of one layer; norms in f32.
+/// Base weights of one layer; norms in f32, but for those of heads.
 #[derive(Debug)]
 pub struct LayerWeights {
     /// RMSNorm before attention, `[d]`.
@@ -21,7 +22,8 @@ pub struct LayerWeights {
     /// Queries, keys and values, `[(n_heads + 2 n_kv_heads) * e, d]`.
     pub qkv: Linear,
     pub o: Linear,
-    /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]`, a scale of the queries multiplied in (Qwen3, Gemma 3).
+    /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]`, a scale of the queries multiplied in (Qwen3,
+    /// Gemma 3), in the engine's dtype.
     pub qk_norm: Option<Tensor>,
     /// RMSNorm of what attention adds, `[d]` (Gemma 3).
     pub attention_added_norm: Option<Tensor>,
@@ -53,16 +55,27 @@ pub enum Attention<'a> {
     },
 }
 
+impl LayerWeights {
+    /// The projections of its maps.
+    pub(crate) fn maps(&self) -> [&[FusedPart]; 4] {
+        [&self.qkv, &self.o, &self.gate_up, &self.down].map(|map| map.parts.as_slice())
+    }
+}
+
 /// Runs one layer.
 ///
 /// The residual stream is f32 whatever the weights are: 60 sums rounded to bf16 would make a prompt that was
 /// read at once and one that was read in parts two different prompts.
 ///
 /// # Shapes
-/// `x`: `[b, t, d]`, f32; returns the same. Paged rows have `b = 1`.
+/// `x`: `[b, t, d]`, f32; returns the same, which is `x` itself for paged rows. They have `b = 1`.
 ///
 /// # Errors
 /// What libtorch reports; with checked weights and reserved pages, only lack of memory.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
 pub fn layer_forward<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
@@ -72,43 +85,41 @@ pub fn layer_forward<'a>(
     attention: Attention<'_>,
 ) -> Result<Tensor> {
     let adapters = adapters.into();
-    let mid = attention_half(config, w, adapters, x, rope, attention)?;
-    mlp_half(config, w, adapters, &mid)
+    match attention {
+        Attention::Causal { mask } => {
+            let [q, k, v] = qkv(config, w, adapters, x, rope)?.map(|heads| heads.f_transpose(1, 2));
+            let mixed = attention::whole([&q?, &k?, &v?], mask)?;
+            let mid = x.f_add(&attention_out(config, w, adapters, &mixed)?)?;
+            mlp_half(config, w, adapters, &mid)
+        }
+        Attention::Paged { kv, plan } => {
+            let [q, new] = qkv_in_place(config, w, adapters, x, rope)?;
+            let mixed = attention::paged([&q, &new], kv, plan)?;
+            let mut x = x.shallow_clone();
+            let norm = w.attention_added_norm.as_ref();
+            add_to(config, &mut x, &mixed, (&w.o, norm), adapters)?;
+            let gated = gated(config, w, adapters, &x)?;
+            let norm = w.mlp_added_norm.as_ref();
+            add_to(config, &mut x, &gated, (&w.down, norm), adapters)?;
+            Ok(x)
+        }
+    }
 }
 
-/// The first half of [`layer_forward`]: `x` and what attention adds to it.
-///
-/// # Shapes
-/// `x`: `[b, t, d]`, f32; returns the same. Paged rows have `b = 1`.
-///
-/// # Errors
-/// As [`layer_forward`].
-#[expect(
-    clippy::many_single_char_names,
-    reason = "the axes and the three projections are called so everywhere"
-)]
-pub fn attention_half<'a>(
+/// Adds the last product of half a layer to the residual stream in place.
+fn add_to(
     config: &ModelConfig,
-    w: &LayerWeights,
-    adapters: impl Into<LayerAdapters<'a>>,
+    sum: &mut Tensor,
     x: &Tensor,
-    rope: &RopeSlice,
-    attention: Attention<'_>,
-) -> Result<Tensor> {
-    let adapters = adapters.into();
-    let [q, k, v] = qkv(config, w, adapters, x, rope)?;
-    let mixed = match attention {
-        Attention::Causal { mask } => {
-            let [q, k, v] = [
-                q.f_transpose(1, 2)?,
-                k.f_transpose(1, 2)?,
-                v.f_transpose(1, 2)?,
-            ];
-            attention::whole([&q, &k, &v], mask)?
-        }
-        Attention::Paged { kv, plan } => attention::paged([&q, &k, &v], kv, plan)?,
-    };
-    x.f_add(&attention_out(config, w, adapters, &mixed)?)
+    (linear, norm): (&Linear, Option<&Tensor>),
+    adapters: LayerAdapters<'_>,
+) -> Result<()> {
+    if norm.is_none() && linear.add_to(sum, x, adapters)? {
+        return Ok(());
+    }
+    let out = added(config, norm, linear.forward(x, adapters)?)?;
+    let _sum = sum.f_add_(&out)?;
+    Ok(())
 }
 
 /// The output of attention that is added to the residual stream.
@@ -142,6 +153,18 @@ pub fn mlp_half<'a>(
     x: &Tensor,
 ) -> Result<Tensor> {
     let adapters = adapters.into();
+    let gated = gated(config, w, adapters, x)?;
+    let out = w.down.forward(&gated, adapters)?;
+    x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
+}
+
+/// What the last product of the second half is made of.
+fn gated(
+    config: &ModelConfig,
+    w: &LayerWeights,
+    adapters: LayerAdapters<'_>,
+    x: &Tensor,
+) -> Result<Tensor> {
     let kind = w.gate_up.weight.kind()?;
     let normed = rms_norm(x, &w.mlp_norm, config.norm_eps, kind)?;
     let width = config.intermediate;
@@ -151,8 +174,7 @@ pub fn mlp_half<'a>(
         Activation::Silu => gate.f_silu()?,
         Activation::GeluTanh => gate.f_gelu("tanh")?,
     };
-    let out = w.down.forward(&gate.f_mul(&up)?, adapters)?;
-    x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
+    gate.f_mul(&up)
 }
 
 /// The output of half a layer, as it is added to the residual stream. Some layers normalise it first.
@@ -171,9 +193,16 @@ fn added(config: &ModelConfig, norm: Option<&Tensor>, out: Tensor) -> Result<Ten
 /// # Errors
 /// When `weight` does not fit the last axis.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Tensor> {
-    x.f_to_kind(Kind::Float)?
-        .f_rms_norm(weight.size(), Some(weight), eps)?
-        .f_to_kind(kind)
+    let normed = in_kind(x, Kind::Float)?.f_rms_norm(weight.size(), Some(weight), eps)?;
+    in_kind(&normed, kind)
+}
+
+/// Without a call of libtorch where it is in this dtype already.
+fn in_kind(x: &Tensor, kind: Kind) -> Result<Tensor> {
+    if x.f_kind()? == kind {
+        return Ok(x.shallow_clone());
+    }
+    x.f_to_kind(kind)
 }
 
 /// Queries, keys and values of a layer's input, queries and keys rotated.
@@ -194,24 +223,58 @@ pub fn qkv<'a>(
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<[Tensor; 3]> {
+    let (h, kv) = (config.n_heads, config.n_kv_heads);
+    let [_, qk, v] = projected(config, w, adapters.into(), x, rope.has_norms)?;
+    let [q, k] = split(&rope.rotate(&qk)?, [h, kv], 2)?;
+    Ok([q, k, v])
+}
+
+/// As [`qkv`], inference only: queries, `[b, t, heads, e]`, and keys beside values, `[b, t, 2 * kv_heads, e]`.
+fn qkv_in_place(
+    config: &ModelConfig,
+    w: &LayerWeights,
+    adapters: LayerAdapters<'_>,
+    x: &Tensor,
+    rope: &RopeSlice,
+) -> Result<[Tensor; 2]> {
+    let (h, kv) = (config.n_heads, config.n_kv_heads);
+    let [all, qk, _] = projected(config, w, adapters, x, rope.has_norms)?;
+    rope.rotate_into(&qk, &mut all.f_narrow(2, 0, h + kv)?)?;
+    split(&all, [h, 2 * kv], 2)
+}
+
+/// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normed where the model does that;
+/// values. Weights of norms may be left to the angles.
+#[expect(
+    clippy::many_single_char_names,
+    reason = "the axes and the three projections are called so everywhere"
+)]
+fn projected(
+    config: &ModelConfig,
+    w: &LayerWeights,
+    adapters: LayerAdapters<'_>,
+    x: &Tensor,
+    angles_have_norms: bool,
+) -> Result<[Tensor; 3]> {
     let (b, t, _) = x.size3()?;
     let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
     let kind = w.qkv.weight.kind()?;
     let normed = rms_norm(x, &w.input_norm, config.norm_eps, kind)?;
-    let all = w.qkv.forward(&normed, adapters.into())?;
-    let [qk, v] = split(&all, [(h + kv) * e, kv * e], -1)?;
-    let qk = qk.f_view([b, t, h + kv, e])?;
+    let all = w.qkv.forward(&normed, adapters)?;
+    let all = all.f_view([b, t, h + 2 * kv, e])?;
+    let [qk, v] = split(&all, [h + kv, kv], 2)?;
     let qk = match &w.qk_norm {
         Some(weight) => {
-            let kind = qk.f_kind()?;
-            let plain = qk.f_to_kind(Kind::Float)?;
-            let plain = plain.f_rms_norm([e], None::<Tensor>, config.norm_eps)?;
-            plain.f_mul(weight)?.f_to_kind(kind)?
+            let plain = qk.f_rms_norm([e], None::<Tensor>, config.norm_eps)?;
+            if angles_have_norms {
+                plain
+            } else {
+                plain.f_mul(weight)?
+            }
         }
         None => qk,
     };
-    let [q, k] = split(&rope.rotate(&qk)?, [h, kv], 2)?;
-    Ok([q, k, v.f_view([b, t, kv, e])?])
+    Ok([all, qk, v])
 }
 
 /// Two views that are one in the backward pass, where two `narrow`s would each make a tensor of zeros.

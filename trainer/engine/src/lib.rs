@@ -1,16 +1,17 @@
 //! Model, LoRA, losses, optimiser, sampling on libtorch; no HTTP.
 //!
 //! [`engine::Engine`] is the entry point: a handle to the one thread that owns all tensors. Below it, from the ground
-//! up: [`device`] and [`placement`] (which layer is where), [`model_config`] (config.json), [`weights`] (mapped files,
-//! GGUF), [`layer`], [`by_layer`] (what layers differ in) and [`model`] (the forward pass), [`matrix`] and [`linear`]
-//! (what it multiplies with), [`kv`], [`attention`] and [`batch`] (many sequences in one pass), [`sampler`] and
-//! [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and [`runs`] (training), [`adapter`] and
-//! [`checkpoint`] (what is kept).
+//! up: `aten` (what libtorch's bindings lack), [`device`] and [`placement`] (which layer is where), [`model_config`]
+//! (config.json), [`weights`] (mapped files, GGUF), [`layer`], [`by_layer`] (what layers differ in) and [`model`] (the
+//! forward pass), [`matrix`] and [`linear`] (what it multiplies with), [`kv`], [`attention`] and [`batch`] (many
+//! sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and
+//! [`runs`] (training), [`adapter`] and [`checkpoint`] (what is kept).
 //!
 //! Base weights are read-only memory, so no operation may change them in place. Every fallible call of libtorch is an
 //! `f_*` one. A panic in spite of this ends one request (`engine/core.rs`).
 
 pub mod adapter;
+mod aten;
 pub mod attention;
 pub mod batch;
 pub mod by_layer;

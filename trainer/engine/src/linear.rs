@@ -2,12 +2,14 @@
 //!
 //! Maps that read the same input are one matrix (q, k and v; gate and up), so that a step on a CPU reads one
 //! long matrix instead of three short ones. The adapters of its parts are one product with the stacked A and
-//! one product with each B; those of a few rows on a CPU are computed together ([`metaclaw_kernels::adapt`]).
+//! one with their B in blocks; those of a few rows on a CPU are computed together ([`metaclaw_kernels::adapt`]), those of a batch on a
+//! GPU as two products of matrices side by side ([`AdapterStack`]).
 
 use tch::Tensor;
 
+use crate::aten;
 use crate::few_rows::{self, AdaptedRows};
-use crate::lora::{FusedPart, LayerLora, Lora, Projection};
+use crate::lora::{AdapterStack, FusedPart, LayerLora, Projection, Segment, StackedRows};
 use crate::matrix::Matrix;
 use crate::torch::Result;
 
@@ -22,14 +24,6 @@ pub struct Linear {
     pub parts: Vec<FusedPart>,
 }
 
-/// Rows of a batch that go through the same adapter.
-#[derive(Debug, Clone, Copy)]
-pub struct Segment<'a> {
-    pub start: i64,
-    pub len: i64,
-    pub lora: &'a Lora,
-}
-
 /// The adapters beside the base weights of one layer.
 #[derive(Debug, Clone, Copy)]
 pub enum LayerAdapters<'a> {
@@ -42,21 +36,17 @@ pub enum LayerAdapters<'a> {
         /// Which layer of their adapters.
         layer: usize,
     },
+    /// As `Rows`, on a GPU.
+    Stacked {
+        stack: &'a AdapterStack,
+        rows: &'a StackedRows,
+        layer: usize,
+    },
 }
 
 impl<'a> From<Option<&'a LayerLora>> for LayerAdapters<'a> {
     fn from(lora: Option<&'a LayerLora>) -> Self {
         lora.map_or(Self::None, Self::One)
-    }
-}
-
-// === impl Segment ===
-
-impl<'a> Segment<'a> {
-    /// A selection of all `len` rows, if there is an adapter.
-    pub fn whole(len: i64, lora: Option<&'a Lora>) -> Option<Self> {
-        let start = 0;
-        lora.map(|lora| Self { start, len, lora })
     }
 }
 
@@ -72,23 +62,49 @@ impl Linear {
     /// What libtorch refuses, a width that does not fit above all.
     pub fn forward(&self, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<Tensor> {
         let bias = self.bias.as_ref();
-        let y = match adapters {
-            LayerAdapters::Rows { .. } => self.weight.product_to_serve(x, bias)?,
-            LayerAdapters::None | LayerAdapters::One(_) => self.weight.product(x, bias)?,
-        };
         match adapters {
-            LayerAdapters::None => Ok(y),
-            LayerAdapters::One(lora) => match lora.delta(&self.parts, x)? {
-                Some(delta) => y.f_add(&delta),
-                None => Ok(y),
-            },
+            LayerAdapters::None => self.weight.product(x, bias),
+            LayerAdapters::One(lora) => {
+                // Outputs are not views of others, which the way back would have to copy.
+                let mut shape = x.size();
+                let rows = x.f_reshape([-1, shape.pop().unwrap_or(0)])?;
+                let mut y = self.weight.product(&rows, bias)?;
+                if let Some(delta) = lora.delta(&self.parts, &rows)? {
+                    delta.add_to(&mut y)?;
+                }
+                shape.push(y.size2()?.1);
+                y.f_view(shape.as_slice())
+            }
             LayerAdapters::Rows { segments, layer } => {
+                let y = self.weight.product_to_serve(x, bias)?;
                 if !self.adapt_together(x, &y, segments, layer)? {
                     self.adapt_one_by_one(x, &y, segments, layer)?;
                 }
                 Ok(y)
             }
+            LayerAdapters::Stacked { stack, rows, layer } => {
+                let y = self.weight.product(x, bias)?;
+                stack.add(&self.parts, layer, rows, [x, &y])?;
+                Ok(y)
+            }
         }
+    }
+
+    /// Adds the map to a sum in place where that is one call on a GPU, which it is without bias and adapters. Returns whether it did.
+    ///
+    /// # Shapes
+    /// `sum`: `[1, t, out]`, f32. `x`: `[1, t, in]`, the engine's dtype.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn add_to(&self, sum: &Tensor, x: &Tensor, adapters: LayerAdapters<'_>) -> Result<bool> {
+        let (Matrix::Plain(weight), None, LayerAdapters::None) =
+            (&self.weight, &self.bias, adapters)
+        else {
+            return Ok(false);
+        };
+        aten::add_product(&mut sum.f_select(0, 0)?, &x.f_select(0, 0)?, weight)?;
+        Ok(true)
     }
 
     /// Computes all adapters in one call, for few rows and served sets. Returns whether it did.
@@ -133,13 +149,11 @@ impl Linear {
         layer: usize,
     ) -> Result<()> {
         for segment in segments {
-            let rows = |t: &Tensor| t.f_narrow(1, segment.start, segment.len);
-            let lora = segment.lora.layer(layer);
-            if let Some(delta) = lora.map(|l| l.delta(&self.parts, &rows(x)?)).transpose()?
-                && let Some(delta) = delta
+            let rows = |t: &Tensor| t.f_select(0, 0)?.f_narrow(0, segment.start, segment.len);
+            if let Some(lora) = segment.lora.layer(layer)
+                && let Some(delta) = lora.delta(&self.parts, &rows(x)?)?
             {
-                // Adds in place to the fresh output, never to a weight.
-                let _sum = rows(y)?.f_add_(&delta)?;
+                delta.add_to(&mut rows(y)?)?;
             }
         }
         Ok(())

@@ -3,8 +3,9 @@
 //! Rounded (`int8`), a row of a matrix is whole numbers from -127 to 127 times a scale of its own, its largest number over
 //! 127: half the memory of bf16, a quarter of f32, and a token of a reply reads so much less. It is what torchao calls
 //! int8 weight-only; activations stay as they are. On a CPU a few rows are multiplied with the rounded numbers
-//! themselves (`few_rows`), on a GPU by ATen's product of that form (`_weight_int8pack_mm`). For many rows, and where
-//! there is a way back, the matrix is made from its rounded numbers first, so that training sees the weights that serve.
+//! themselves (`few_rows`). For many rows, and where there is a way back, the matrix is made from its rounded numbers first, so that
+//! training sees the weights that serve. A GPU does not serve rounded numbers: ATen's product of that form (`_weight_int8pack_mm`)
+//! takes eleven times as long as one in bf16 (H100, libtorch 2.11, one row).
 
 use tch::{Device, Kind, Tensor};
 
@@ -34,8 +35,6 @@ pub enum Quantization {
 
 /// Largest number of 8 bits that is used.
 const LARGEST: f64 = 127.0;
-/// The product in 8 bits reads the matrix again for every few rows. Where the matrix, made once, is faster was not measured on a GPU.
-const FEW_ROWS_GPU: i64 = 16;
 
 impl From<Tensor> for Matrix {
     fn from(plain: Tensor) -> Self {
@@ -113,13 +112,10 @@ impl Matrix {
     /// # Errors
     /// As [`Self::product`].
     pub fn product_to_serve(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let y = match (self.few_rows(x)?, self) {
-            (Some(y), _) => y.f_to_kind(self.kind()?)?,
-            (None, Self::Int8 { rounded, scales }) if is_for_aten(x) => {
-                few_rows_by_aten(x, rounded, scales)?
-            }
-            (None, _) => return self.product(x, bias),
+        let Some(y) = self.few_rows(x)? else {
+            return self.product(x, bias);
         };
+        let y = y.f_to_kind(self.kind()?)?;
         match bias {
             Some(bias) => y.f_add(bias),
             None => Ok(y),
@@ -188,22 +184,6 @@ impl Matrix {
             },
         })
     }
-}
-
-/// Whether ATen's product in 8 bits is for these rows: of a few on a GPU. On a CPU a token took 2.4 of its time in f32.
-fn is_for_aten(x: &Tensor) -> bool {
-    let width = x.size().last().copied().unwrap_or(0);
-    let n_numbers = i64::try_from(x.numel()).unwrap_or(i64::MAX);
-    x.device() != Device::Cpu && !x.requires_grad() && n_numbers <= FEW_ROWS_GPU * width
-}
-
-fn few_rows_by_aten(x: &Tensor, rounded: &Tensor, scales: &Tensor) -> Result<Tensor> {
-    let mut shape = x.size();
-    let width = shape.pop().unwrap_or(1);
-    let rows = x.f_reshape([-1, width])?.f_contiguous()?;
-    let y = rows.f_internal_weight_int8pack_mm(rounded, scales)?;
-    shape.push(scales.size1()?);
-    y.f_view(shape.as_slice())
 }
 
 #[cfg(test)]

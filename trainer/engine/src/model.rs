@@ -1,16 +1,16 @@
 //! A whole model: embedding, layers, last norm, LM head.
 
+use std::cell::RefCell;
 use std::path::Path;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
-use crate::attention::window;
+use crate::attention::{self, window};
 use crate::by_layer::ByLayer;
 use crate::device::Devices;
 use crate::head;
 use crate::layer::{Attention, layer_forward, rms_norm};
-use crate::linear::Segment;
-use crate::lora::Lora;
+use crate::lora::{AdapterStack, Lora, Segment};
 use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
 use crate::placement::{PerDevice, Placement};
@@ -34,6 +34,12 @@ pub struct Model {
     pub quantization: Option<Quantization>,
     /// The device of each layer.
     pub placement: Placement,
+    /// Batches are computed as on a GPU: attention of all sequences in one call, the adapters of all rows stacked.
+    pub batches_as_gpu: bool,
+    /// The weights of all head norms, `[layers, 1, heads, head_dim]`, where layers have them and are on one GPU.
+    pub(crate) head_norms: Option<Tensor>,
+    /// The adapters of the last batch, if they were stacked.
+    pub(crate) stack: RefCell<Option<AdapterStack>>,
 }
 
 impl Model {
@@ -62,15 +68,37 @@ impl Model {
         let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
         let ropes =
             specs.try_map(|spec| Rope::new(spec, head_dim, context, kind, placement.first()))?;
-        Ok(Self {
+        let mut model = Self {
             windows: ByLayer::new(config.layers.iter().map(|layer| layer.window)),
+            batches_as_gpu: placement.first() != Device::Cpu
+                && attention::has_parts(placement.first(), kind, head_dim),
             config,
             weights,
             ropes,
             kind,
             quantization,
             placement,
-        })
+            head_norms: None,
+            stack: RefCell::default(),
+        };
+        if model.batches_as_gpu {
+            model.collect_head_norms()?;
+        }
+        Ok(model)
+    }
+
+    pub(crate) fn collect_head_norms(&mut self) -> Result<()> {
+        let norms = self
+            .weights
+            .layers
+            .iter()
+            .map(|layer| layer.qk_norm.as_ref());
+        let norms: Option<Vec<&Tensor>> = norms.collect();
+        let is_on_one = self.placement.first() == self.placement.last();
+        if let Some(norms) = norms.filter(|norms| is_on_one && !norms.is_empty()) {
+            self.head_norms = Some(Tensor::f_stack(&norms, 0)?.f_unsqueeze(1)?);
+        }
+        Ok(())
     }
 
     /// The embeddings of ids, which begin the residual stream.

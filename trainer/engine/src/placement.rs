@@ -108,7 +108,11 @@ impl Placement {
     /// # Errors
     /// What libtorch refuses, for want of memory above all.
     pub fn moved(&self, tensor: &Tensor, layer: usize) -> Result<Tensor> {
-        tensor.f_to_device(self.of(layer))
+        let device = self.of(layer);
+        if tensor.device() == device {
+            return Ok(tensor.shallow_clone());
+        }
+        tensor.f_to_device(device)
     }
 }
 

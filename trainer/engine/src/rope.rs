@@ -30,6 +30,8 @@ pub struct RopeSlice {
     pub cos: Tensor,
     /// The sines, as `cos`, with the first half negated.
     pub sin: Tensor,
+    /// Whether the weights of head norms are multiplied in ([`RopeSlice::with_norms`]).
+    pub has_norms: bool,
 }
 
 impl Rope {
@@ -102,6 +104,7 @@ impl Rope {
         Ok(RopeSlice {
             cos: finish(&[&cos, &cos])?,
             sin: finish(&[&sin.f_neg()?, &sin])?,
+            has_norms: false,
         })
     }
 }
@@ -118,7 +121,28 @@ impl RopeSlice {
         Ok(Self {
             cos: self.cos.f_to_device(device)?,
             sin: self.sin.f_to_device(device)?,
+            has_norms: self.has_norms,
         })
+    }
+
+    /// The angles of each layer with the weights of its head norms multiplied in: a product less in every layer.
+    ///
+    /// # Shapes
+    /// `weights`: `[layers, 1, heads, head_dim]`, the dtype of the angles. `cos` and `sin`: `[t, heads, head_dim]`.
+    ///
+    /// # Errors
+    /// When shapes do not broadcast.
+    pub fn with_norms(&self, weights: &Tensor) -> Result<Vec<Self>> {
+        let half = weights.size().last().map_or(0, |d| d / 2);
+        let cos = weights.f_mul(&self.cos)?.f_unbind(0)?;
+        let sin = weights.f_roll([half], [-1])?.f_mul(&self.sin)?;
+        let pairs = cos.into_iter().zip(sin.f_unbind(0)?);
+        let slice = |(cos, sin)| Self {
+            cos,
+            sin,
+            has_norms: true,
+        };
+        Ok(pairs.map(slice).collect())
     }
 
     /// Rotates queries or keys; differentiable.
@@ -132,6 +156,21 @@ impl RopeSlice {
         let half = x.size().last().map_or(0, |d| d / 2);
         x.f_mul(&self.cos)?
             .f_addcmul(&x.f_roll([half], [-1])?, &self.sin)
+    }
+
+    /// As [`Self::rotate`], into a place that `x` may be in itself; inference only.
+    ///
+    /// # Shapes
+    /// `x` and `place` as there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rotate_into(&self, x: &Tensor, place: &mut Tensor) -> Result<()> {
+        let half = x.size().last().map_or(0, |d| d / 2);
+        let rolled = x.f_roll([half], [-1])?;
+        let _turned = x.f_mul_out(place, &self.cos)?;
+        let _turned = place.f_addcmul_(&rolled, &self.sin)?;
+        Ok(())
     }
 }
 

@@ -62,8 +62,10 @@ pub fn sample(
     let n_top = i64::try_from(n_top.unwrap_or(0)).unwrap_or(0).min(v);
     let mut look = FIRST_LOOK;
     loop {
-        let adjusted_or_raw_nv = adjusted_nv.as_ref().unwrap_or(logits_nv);
-        let draw = draw(&raw_nv, adjusted_or_raw_nv, samplers, look)?;
+        let draw = match &adjusted_nv {
+            Some(adjusted_nv) => draw(adjusted_nv, None, samplers, look)?,
+            None => draw(logits_nv, Some(&raw_nv), samplers, look)?,
+        };
         let mut columns = vec![
             draw.ids.f_to_kind(Kind::Double)?,
             raw_nv
@@ -97,14 +99,15 @@ struct DrawTensors {
     is_short: Tensor,
 }
 
+/// `log_softmax_nv`: that of the logits, if it is there already.
 fn draw(
-    raw_nv: &Tensor,
-    adjusted_nv: &Tensor,
+    logits_nv: &Tensor,
+    log_softmax_nv: Option<&Tensor>,
     samplers: &[&SequenceSampler],
     look: i64,
 ) -> Result<DrawTensors> {
-    let device = raw_nv.device();
-    let likeliest_n1 = adjusted_nv.f_argmax(-1, true)?;
+    let device = logits_nv.device();
+    let likeliest_n1 = logits_nv.f_argmax(-1, true)?;
     let zeros_n1 = Tensor::f_zeros(likeliest_n1.size(), (Kind::Float, device))?;
     if samplers.iter().all(|s| s.is_greedy()) {
         return Ok(DrawTensors {
@@ -120,10 +123,18 @@ fn draw(
             s.params.temperature
         }
     };
-    let heat_n1 = column(samplers.iter().map(heat), device)?.f_to_kind(Kind::Float)?;
-    let tempered_nv = adjusted_nv
-        .f_div(&heat_n1)?
-        .f_log_softmax(-1, Kind::Float)?;
+    #[expect(
+        clippy::float_cmp,
+        reason = "1 is the absence of a temperature, not a result"
+    )]
+    let is_untempered = samplers.iter().all(|s| heat(s) == 1.0);
+    let tempered_nv = match log_softmax_nv {
+        Some(log_softmax_nv) if is_untempered => log_softmax_nv.shallow_clone(),
+        _ => {
+            let heat_n1 = column(samplers.iter().map(heat), device)?.f_to_kind(Kind::Float)?;
+            logits_nv.f_div(&heat_n1)?.f_log_softmax(-1, Kind::Float)?
+        }
+    };
     let (kept_nv, short_n1) = cut::cut(tempered_nv, samplers, look)?;
     // Sums in f64, so that they end at 1 over a large vocabulary and no tail token is lost.
     let sums_nv = kept_nv.f_exp()?.f_cumsum(-1, Kind::Double)?;

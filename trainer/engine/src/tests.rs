@@ -1,6 +1,7 @@
 //! What the tests of this crate share, and those against PyTorch.
 
 mod golden;
+pub(crate) mod watch;
 
 use std::fmt::Debug;
 use std::path::Path;

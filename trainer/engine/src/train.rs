@@ -13,12 +13,12 @@ mod backward;
 mod chunk;
 mod compute;
 mod forward;
+mod graph;
 mod lm_head;
 mod pass;
 mod plan;
 mod positions;
 mod sizes;
-mod vjp;
 mod work;
 
 use std::ops::ControlFlow;
@@ -86,7 +86,7 @@ impl TrainJob {
                 samples,
                 loss: Some(loss),
                 top_k: 0,
-                lora: Some(lora.shallow_clone()),
+                lora: Some(adapters(lora, model, sizes)?),
                 sizes,
                 memory: budget(sizes),
             },
@@ -122,7 +122,7 @@ impl TrainJob {
                 samples,
                 loss: None,
                 top_k,
-                lora: lora.map(Lora::shallow_clone),
+                lora: lora.map(|lora| adapters(lora, model, sizes)).transpose()?,
                 sizes,
                 memory: budget(sizes),
             },
@@ -162,7 +162,8 @@ impl TrainJob {
         }
         let sizes = work.sizes;
         let tree = sizes.row_tokens.min(fitting);
-        let rows = pack(&samples, tree, sizes.chunk_tokens.min(fitting)).into_iter();
+        let packed = sizes.pack_tokens.min(sizes.chunk_tokens);
+        let rows = pack(&samples, tree, packed.min(fitting)).into_iter();
         let out = work.empty_out()?;
         Ok(Self {
             work,
@@ -267,6 +268,15 @@ impl TrainJob {
             }
         }
         Ok(None)
+    }
+}
+
+/// The parameters that a job computes with.
+fn adapters(lora: &Lora, model: &Model, sizes: SliceSizes) -> Result<Lora> {
+    if sizes.narrow_adapters {
+        lora.with_layers_in(model.kind)
+    } else {
+        Ok(lora.shallow_clone())
     }
 }
 

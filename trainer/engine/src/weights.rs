@@ -122,7 +122,10 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
         input_norm: norm("input_layernorm.weight")?,
         qkv: linear(&qkv, config.qkv_bias)?,
         o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
-        qk_norm: config.qk_norm.then(|| qk_norm(config, &norm)).transpose()?,
+        qk_norm: config
+            .qk_norm
+            .then(|| Ok::<_, LoadError>(qk_norm(config, &norm)?.f_to_kind(source.kind)?))
+            .transpose()?,
         attention_added_norm: added("post_attention_layernorm.weight")?,
         mlp_norm: norm(shapes::mlp_norm(config))?,
         gate_up: linear(&gate_up, false)?,

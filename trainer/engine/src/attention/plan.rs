@@ -7,6 +7,7 @@ use metaclaw_kernels::Heads;
 use tch::{Device, Kind, Tensor};
 
 use super::window;
+use crate::aten::Sequences;
 use crate::torch::Result;
 use crate::{few_rows, kv::PositionRun, pack::to_i64};
 
@@ -75,13 +76,25 @@ pub(super) enum Reads {
     /// Single rows on a CPU with vector units: the positions of each, read where they lie in the cache.
     Few(Vec<Vec<Range<usize>>>),
     Singles(Singles),
+    /// All sequences in one call of a GPU's kernel.
+    Together(Together),
+}
+
+/// Where the sequences of a call are; all i32.
+#[derive(Debug)]
+pub(super) struct Together {
+    /// The slots of all positions that are seen, one sequence after the other, `[s]`, i64, where those of some sequence are not in one
+    /// piece; otherwise they are read where they are.
+    pub(super) gathered: Option<Tensor>,
+    pub(super) of: Sequences,
+    pub(super) window: Option<i64>,
 }
 
 // === impl PagePlan ===
 
 impl PagePlan {
     /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys, and sees the `window`
-    /// newest positions, if not all.
+    /// newest positions, if not all. `in_one_call`: as a GPU does.
     ///
     /// # Errors
     /// What libtorch reports.
@@ -90,13 +103,15 @@ impl PagePlan {
         slots: &[usize],
         heads: Heads,
         window: Option<usize>,
-        device: Device,
+        (device, in_one_call): (Device, bool),
     ) -> Result<Self> {
         for one in &mut rows {
             one.forget(window);
         }
         let are_single = rows.iter().all(|row| row.len == 1);
-        let reads = if are_single && few_rows::attends(heads, device) {
+        let reads = if in_one_call {
+            Reads::Together(Together::new(&rows, slots, window, device)?)
+        } else if are_single && few_rows::attends(heads, device) {
             let past = |it: &NewRows| -> Vec<Range<usize>> {
                 let runs = it.past.iter();
                 runs.map(|run| run.start..run.start + run.len).collect()
@@ -133,7 +148,92 @@ impl PagePlan {
                     mask: singles.mask.f_to_device(device)?,
                     longest: singles.longest,
                 }),
+                Reads::Together(together) => Reads::Together(together.to_device(device)?),
             },
+        })
+    }
+}
+
+// === impl Together ===
+
+impl Together {
+    fn new(
+        rows: &[NewRows],
+        slots: &[usize],
+        window: Option<usize>,
+        device: Device,
+    ) -> Result<Self> {
+        let (mut first, mut seen) = (0, Vec::with_capacity(rows.len()));
+        for one in rows {
+            let own = slots.get(first..first + one.len).unwrap_or_default();
+            first += one.len;
+            // A single row is among its past.
+            let own = if one.len == 1 { &[] } else { own };
+            let own = own.iter().map(|&start| PositionRun { start, len: 1 });
+            let mut runs: Vec<PositionRun> = Vec::new();
+            for run in one.past.iter().copied().chain(own) {
+                match runs.last_mut() {
+                    Some(last) if last.start + last.len == run.start => last.len += run.len,
+                    _ => runs.push(run),
+                }
+            }
+            seen.push(runs);
+        }
+        let is_whole = seen.iter().all(|runs| runs.len() == 1);
+        let used: Vec<usize> = seen
+            .iter()
+            .map(|runs| runs.iter().map(|run| run.len).sum())
+            .collect();
+        let one_after_the_other = |lengths: &mut dyn Iterator<Item = usize>| {
+            let mut end = 0;
+            let ends = lengths.map(|len| {
+                end += len;
+                end
+            });
+            std::iter::once(0).chain(ends).collect::<Vec<usize>>()
+        };
+        let starts = if is_whole {
+            let starts = seen.iter().flatten().map(|run| run.start);
+            starts.chain([0]).collect()
+        } else {
+            one_after_the_other(&mut used.iter().copied())
+        };
+        let numbers = |numbers: &[usize]| {
+            let numbers: Vec<i32> = numbers
+                .iter()
+                .map(|&n| i32::try_from(n).unwrap_or(i32::MAX))
+                .collect();
+            Tensor::f_from_slice(&numbers)?.f_to_device(device)
+        };
+        let gathered = || {
+            let slots: Vec<i64> = seen.iter().flatten().flat_map(slots_of).collect();
+            Tensor::f_from_slice(&slots)?.f_to_device(device)
+        };
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| to_i64(lengths.max().unwrap_or(0));
+        Ok(Self {
+            gathered: (!is_whole).then(gathered).transpose()?,
+            of: Sequences {
+                queries: numbers(&one_after_the_other(&mut rows.iter().map(|one| one.len)))?,
+                keys: numbers(&starts)?,
+                n_keys: numbers(&used)?,
+                most_queries: longest(&mut rows.iter().map(|one| one.len)),
+                most_keys: longest(&mut used.iter().copied()),
+            },
+            window: window.map(to_i64),
+        })
+    }
+
+    fn to_device(&self, device: Device) -> Result<Self> {
+        let there = |t: &Tensor| t.f_to_device(device);
+        Ok(Self {
+            gathered: self.gathered.as_ref().map(there).transpose()?,
+            of: Sequences {
+                queries: there(&self.of.queries)?,
+                keys: there(&self.of.keys)?,
+                n_keys: there(&self.of.n_keys)?,
+                ..self.of
+            },
+            window: self.window,
         })
     }
 }

@@ -15,22 +15,34 @@ fn pool(config: &ModelConfig, kind: Kind) -> KvPool {
 
 /// Rows of sequences, so many of each, with what is before them, written to these slots.
 fn plan(config: &ModelConfig, rows: &[(usize, Vec<PositionRun>)], slots: &[usize]) -> PagePlan {
-    plan_of(config, rows, slots, None)
+    plan_of(config, rows, slots, None, false)
 }
 
-/// The same where a position sees the newest ones alone.
+/// The same where a position sees the newest ones alone, and as a GPU does it.
 fn plan_of(
     config: &ModelConfig,
     rows: &[(usize, Vec<PositionRun>)],
     slots: &[usize],
     window: Option<usize>,
+    in_one_call: bool,
 ) -> PagePlan {
     let rows = rows.iter().map(|(len, past)| NewRows {
         len: *len,
         past: past.clone(),
     });
     let heads = few_rows::heads(config.n_heads, config.n_kv_heads, config.head_dim);
-    PagePlan::new(rows.collect(), slots, heads, window, Device::Cpu).unwrap()
+    PagePlan::new(
+        rows.collect(),
+        slots,
+        heads,
+        window,
+        (Device::Cpu, in_one_call),
+    )
+    .unwrap()
+}
+
+fn beside(k: &Tensor, v: &Tensor) -> Tensor {
+    Tensor::cat(&[k, v], 2)
 }
 
 /// A head of 8 numbers is too narrow for the kernels; one of 16 is for them, where the processor has them.
@@ -65,8 +77,9 @@ fn check_within(
     chunks: &[usize],
     tolerance: f64,
 ) {
-    for head_dim in [8, 16] {
-        check_heads(&config(head_dim), window, kind, &place, chunks, tolerance);
+    for (head_dim, in_one_call) in [(8, false), (16, false), (16, true)] {
+        let seen = (window, in_one_call);
+        check_heads(&config(head_dim), seen, kind, &place, chunks, tolerance);
     }
 }
 
@@ -76,7 +89,7 @@ fn check_within(
 )]
 fn check_heads(
     config: &ModelConfig,
-    window: Option<usize>,
+    (window, in_one_call): (Option<usize>, bool),
     kind: Kind,
     place: impl Fn(usize) -> usize,
     chunks: &[usize],
@@ -99,10 +112,10 @@ fn check_heads(
     for &n in chunks {
         let past = if n == 1 { start + 1 } else { start };
         let rows = [(n, runs(&at[..past]))];
-        let plan = plan_of(config, &rows, &at[start..start + n], window);
+        let plan = plan_of(config, &rows, &at[start..start + n], window, in_one_call);
         let part = |x: &Tensor| x.narrow(1, to_i64(start), to_i64(n));
-        let (q, k, v) = (part(&q), part(&k), part(&v));
-        got.push(paged([&q, &k, &v], &mut pool.layers_mut()[0], &plan).unwrap());
+        let new = beside(&part(&k), &part(&v));
+        got.push(paged([&part(&q), &new], &mut pool.layers_mut()[0], &plan).unwrap());
         start += n;
     }
     let got = Tensor::cat(&got, 1).to_kind(Kind::Float);
@@ -150,10 +163,11 @@ fn sequences_of_one_batch_do_not_see_one_another() {
     let layer = &mut pool.layers_mut()[0];
     let rows = [(3, Vec::new()), (2, Vec::new())];
     let both = plan(&config, &rows, &[0, 1, 2, 32, 33]);
-    let together = paged([&q, &k, &v], layer, &both).unwrap();
+    let new = beside(&k, &v);
+    let together = paged([&q, &new], layer, &both).unwrap();
     let alone = plan(&config, &[(2, Vec::new())], &[48, 49]);
     let part = |x: &Tensor| x.narrow(1, 3, 2);
-    let second = paged([&part(&q), &part(&k), &part(&v)], layer, &alone).unwrap();
+    let second = paged([&part(&q), &part(&new)], layer, &alone).unwrap();
     assert!(is_near(&part(&together), &second, 1e-6));
 }
 
@@ -175,9 +189,8 @@ fn single_rows_side_by_side_are_what_each_is_alone() {
         let layer = &mut pool.layers_mut()[0];
         let (k, v) = (of(n_kv, 64), of(n_kv, 64));
         let slots: Vec<i64> = (0..64).collect();
-        let first = |x: &Tensor| x.select(0, 0);
         let slots = Tensor::from_slice(&slots);
-        layer.write(&first(&k), &first(&v), &slots).unwrap();
+        layer.write(&beside(&k, &v).select(0, 0), &slots).unwrap();
         let second = vec![positions(0, 16), positions(32, 9), positions(60, 1)];
         let third = (1, vec![positions(5, 2)]);
         let rows = [
@@ -186,26 +199,29 @@ fn single_rows_side_by_side_are_what_each_is_alone() {
             third.clone(),
         ];
         let written = [20, 60, 6];
-        let (q, k, v) = (of(config.n_heads, 3), of(n_kv, 3), of(n_kv, 3));
+        let (q, new) = (of(config.n_heads, 3), of(2 * n_kv, 3));
         let side_by_side = plan(&config, &rows, &written);
         let reads = &side_by_side.reads;
         assert_eq!(matches!(reads, Reads::Few(_)), by_kernels);
         assert!(by_kernels || matches!(reads, Reads::Singles(_)));
-        let together = paged([&q, &k, &v], layer, &side_by_side).unwrap();
+        let together = paged([&q, &new], layer, &side_by_side).unwrap();
+        let in_one_call = plan_of(&config, &rows, &written, None, true);
+        let in_one_call = paged([&q, &new], layer, &in_one_call).unwrap();
+        assert!((&in_one_call - &together).abs().max().double_value(&[]) < tolerance);
         for (at, row) in rows.iter().enumerate() {
             let alone = plan(&config, std::slice::from_ref(row), &written[at..=at]);
             assert!(by_kernels || matches!(alone.reads, Reads::Spans(_)));
             let part = |x: &Tensor| x.narrow(1, to_i64(at), 1);
-            let alone = paged([&part(&q), &part(&k), &part(&v)], layer, &alone).unwrap();
+            let alone = paged([&part(&q), &part(&new)], layer, &alone).unwrap();
             let worst = (part(&together) - alone).abs().max().double_value(&[]);
             assert!(worst < tolerance, "{kind:?}, row {at}: {worst}");
         }
         // A window of two: the row itself and the one before.
-        let near = plan_of(&config, &rows, &written, Some(2));
-        let near = paged([&q, &k, &v], layer, &near).unwrap();
+        let near = plan_of(&config, &rows, &written, Some(2), false);
+        let near = paged([&q, &new], layer, &near).unwrap();
         let two = |before, own| (1, vec![positions(before, 1), positions(own, 1)]);
         let newest = [two(15, 20), two(40, 60), third];
-        let cut = paged([&q, &k, &v], layer, &plan(&config, &newest, &written)).unwrap();
+        let cut = paged([&q, &new], layer, &plan(&config, &newest, &written)).unwrap();
         assert!(near.equal(&cut) && !near.equal(&together), "{kind:?}");
     }
 }

@@ -45,6 +45,7 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn load(config: &EngineConfig) -> Result<(Self, EngineInfo), LoadError> {
         set_threads(config.threads)?;
+        config.check()?;
         let (dir, name) = locate(config)?;
         let name = config.name.clone().unwrap_or(name);
         let tokenizer = Arc::new(ChatTokenizer::load(&dir)?);
@@ -66,7 +67,7 @@ impl Core {
         let served = serving.as_ref().unwrap_or(&model);
         let pool = memory::kv_pool(config, served)?;
         let for_training = memory::for_training(config, &model, &pool);
-        let sizes = SliceSizes::measured(&model, for_training)?;
+        let sizes = SliceSizes::of_model(&model, for_training)?;
         let plan = Plan::new(&model, &LoraSpec::default(), sizes, pool.bytes());
         tracing::info!(chunk_tokens = sizes.chunk_tokens, "memory: {plan}");
         let model_config = &model.config;

@@ -5,7 +5,7 @@ use tch::Tensor;
 use super::stream::Stream;
 use crate::generate::{PromptScoring, Scores};
 use crate::head::{LogProbs, TopTokens};
-use crate::linear::Segment;
+use crate::lora::Segment;
 use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;

@@ -5,6 +5,7 @@ use tch::Tensor;
 use super::guard::guarded;
 use super::score::score;
 use super::stream::Stream;
+use crate::aten::PlainCalls;
 use crate::batch::{Keep, segments};
 use crate::generate::{GenerateError, Scores};
 use crate::kv::KvPool;
@@ -48,7 +49,7 @@ fn guarded_together(
     chosen: &[(usize, usize)],
 ) -> Result<Vec<StreamOutcome>, GenerateError> {
     let done = guarded("batch", || {
-        let _guard = tch::no_grad_guard();
+        let _guards = (tch::no_grad_guard(), PlainCalls::begin());
         together(model, pool, live, chosen)
     });
     Ok(done.map_err(GenerateError::Panicked)??)

@@ -10,11 +10,13 @@ use super::*;
 use crate::adapter;
 use crate::generate::{FinishReason, FinishedReply, GenerateEvent, Token};
 use crate::lora::Lora;
+use crate::matrix::Quantization;
 use crate::model::Model;
 use crate::sampler::SamplingParams;
 use crate::testing::write_tiny_model;
 use crate::tests::{
-    all_targets, forward, fresh_lora, load_model, lora_spec, parsed as name, with_noise, zeros,
+    all_targets, forward, fresh_lora, load_model, lora_spec, parsed, parsed as name, with_noise,
+    zeros,
 };
 
 type Answer = oneshot::Receiver<Result<GenerationStream, GenerateError>>;
@@ -147,6 +149,16 @@ fn reference(model: &Model, lora: Option<&Lora>, prompt: &[u32], n: usize) -> (V
         ids.push(u32::try_from(id).unwrap());
     }
     (ids.split_off(prompt.len()), logprobs)
+}
+
+#[test]
+fn eight_bits_are_refused_for_replies_on_a_gpu() {
+    let mut config = Place::new().config();
+    config.quantization = Some(Quantization::Int8);
+    config.inference = parsed("0");
+    let error = Engine::start(config).unwrap_err().to_string();
+    let starts = "quantization is int8 with replies on cuda:0, allowed: none, because a GPU";
+    assert!(error.starts_with(starts), "{error}");
 }
 
 #[tokio::test]

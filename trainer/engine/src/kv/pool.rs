@@ -10,7 +10,9 @@ use crate::torch::Result;
 /// Keys and values of one layer.
 #[derive(Debug)]
 pub struct LayerKv {
-    /// `[n_kv_heads, n_positions, head_dim]`, the model's dtype.
+    /// Keys, then values: `[2 * n_kv_heads, n_positions, head_dim]`, the model's dtype.
+    both: Tensor,
+    /// `[n_kv_heads, n_positions, head_dim]`, a view.
     pub k: Tensor,
     /// As `k`.
     pub v: Tensor,
@@ -29,14 +31,12 @@ impl LayerKv {
     /// Writes new positions to their slots.
     ///
     /// # Shapes
-    /// `k`, `v`: `[t, n_kv_heads, head_dim]`, the pool's dtype. `slots`: `[t]`, i64.
+    /// `new`: keys, then values, `[t, 2 * n_kv_heads, head_dim]`, the pool's dtype. `slots`: `[t]`, i64.
     ///
     /// # Errors
     /// When a slot is beyond the pool.
-    pub fn write(&mut self, k: &Tensor, v: &Tensor, slots: &Tensor) -> Result<()> {
-        for (pool, new) in [(&mut self.k, k), (&mut self.v, v)] {
-            let _written = pool.f_index_copy_(1, slots, &new.f_transpose(0, 1)?)?;
-        }
+    pub fn write(&mut self, new: &Tensor, slots: &Tensor) -> Result<()> {
+        let _written = self.both.f_index_copy_(1, slots, &new.f_transpose(0, 1)?)?;
         Ok(())
     }
 }
@@ -60,16 +60,15 @@ impl KvPool {
     ) -> Result<Self> {
         let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
         let shape = [
-            config.n_kv_heads,
+            2 * config.n_kv_heads,
             i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX),
             config.head_dim,
         ];
         let layer = |layer| {
-            let empty = || Tensor::f_empty(shape, (kind, placement.of(layer)));
-            Ok(LayerKv {
-                k: empty()?,
-                v: empty()?,
-            })
+            let both = Tensor::f_empty(shape, (kind, placement.of(layer)))?;
+            let half = |first| both.f_narrow(0, first, config.n_kv_heads);
+            let (k, v) = (half(0)?, half(config.n_kv_heads)?);
+            Ok(LayerKv { both, k, v })
         };
         let layers = (0..config.n_layers).map(layer);
         Ok(Self {
@@ -97,6 +96,6 @@ impl KvPool {
     /// Memory that all pages would take, bytes; never more than the budget.
     pub fn bytes(&self) -> usize {
         let bytes = |t: &Tensor| t.numel() * t.kind().elt_size_in_bytes();
-        self.layers.iter().map(|l| bytes(&l.k) + bytes(&l.v)).sum()
+        self.layers.iter().map(|layer| bytes(&layer.both)).sum()
     }
 }

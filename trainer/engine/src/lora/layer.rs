@@ -24,6 +24,15 @@ pub struct LayerLora {
     stacked: [Option<Tensor>; 2],
 }
 
+/// A sum as a product: `low bᵀ`, in the dtype of the adapters.
+#[derive(Debug)]
+pub struct LowRank {
+    /// `[n, rank]`, the scale among it.
+    low: Tensor,
+    /// `[d_out, rank]`.
+    b: Tensor,
+}
+
 /// Projections that read the same input.
 const GROUPS: [&[Projection]; 2] = [
     &[Projection::Q, Projection::K, Projection::V],
@@ -33,21 +42,6 @@ const GROUPS: [&[Projection]; 2] = [
 // === impl LoraPair ===
 
 impl LoraPair {
-    /// `scale * B A x`, computed in the dtype of the pair.
-    ///
-    /// # Shapes
-    /// `x`: `[.., d_in]`, any float dtype. Returns `[.., d_out]` in that dtype.
-    ///
-    /// # Errors
-    /// What libtorch refuses, a width that does not fit above all.
-    pub fn apply(&self, x: &Tensor, scale: f64) -> Result<Tensor> {
-        let low = x
-            .f_to_kind(self.a.f_kind()?)?
-            .f_linear(&self.a, None::<Tensor>)?;
-        let delta = scaled(low, scale)?.f_linear(&self.b, None::<Tensor>)?;
-        delta.f_to_kind(x.f_kind()?)
-    }
-
     pub(super) fn try_map<E>(
         &self,
         mut f: impl FnMut(&Tensor) -> Result<Tensor, E>,
@@ -56,6 +50,27 @@ impl LoraPair {
             a: f(&self.a)?,
             b: f(&self.b)?,
         })
+    }
+}
+
+// === impl LowRank ===
+
+impl LowRank {
+    /// Adds it to an output in place, which is fresh and no view of another: never to a weight. Differentiable.
+    ///
+    /// # Shapes
+    /// `y`: `[n, d_out]`, any float dtype.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn add_to(&self, y: &mut Tensor) -> Result<()> {
+        let (b, kind) = (self.b.f_tr()?, y.f_kind()?);
+        let _sum = if kind == self.low.f_kind()? {
+            y.f_addmm_(&self.low, &b)?
+        } else {
+            y.f_add_(&self.low.f_mm(&b)?.f_to_kind(kind)?)?
+        };
+        Ok(())
     }
 }
 
@@ -83,42 +98,35 @@ impl LayerLora {
         is_one(self.scale)
     }
 
-    /// The sum that the adapters of some projections add to their base outputs, side by side; `None` without adapters.
+    /// What the adapters of some projections add to their base outputs side by side; `None` without adapters.
     ///
-    /// Several adapters are computed with one product for all `A`.
-    ///
-    /// Several are computed with one product for all `A`.
+    /// Several are computed with one product for all `A`, and one for all `B`, in blocks.
     ///
     /// # Shapes
-    /// `x`: `[.., d_in]`, any float dtype. Returns `[.., sum of the parts' widths]` in that dtype.
+    /// `x`: `[n, d_in]`, any float dtype. The sum is `[n, sum of the parts' widths]`.
     ///
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
-    pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<Tensor>> {
+    pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<LowRank>> {
         let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
         let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
         let Some(first) = adapted.first() else {
             return Ok(None);
         };
-        if parts.len() == 1 {
-            return first.apply(x, self.scale).map(Some);
-        }
-        let x_in = x.f_to_kind(first.a.f_kind()?)?;
-        let low = x_in.f_linear(&self.stacked_a(parts, &adapted)?, None::<Tensor>)?;
-        let n = i64::try_from(adapted.len()).unwrap_or(1);
-        let mut lows = scaled(low, self.scale)?.f_chunk(n, -1)?.into_iter();
-        let mut deltas = Vec::with_capacity(parts.len());
-        for (part, pair) in parts.iter().zip(pairs) {
-            if let Some((pair, low)) = pair.and_then(|pair| Some((pair, lows.next()?))) {
-                deltas.push(low.f_linear(&pair.b, None::<Tensor>)?);
-                continue;
-            }
-            let mut shape = x.size();
-            shape.pop();
-            shape.push(part.width);
-            deltas.push(Tensor::f_zeros(&shape, (x_in.f_kind()?, x_in.device()))?);
-        }
-        Tensor::f_cat(&deltas, -1)?.f_to_kind(x.f_kind()?).map(Some)
+        let a = match adapted.as_slice() {
+            [one] => one.a.shallow_clone(),
+            _ => self.stacked_a(parts, &adapted)?,
+        };
+        let low = x
+            .f_to_kind(first.a.f_kind()?)?
+            .f_linear(&a, None::<Tensor>)?;
+        let low = scaled(low, self.scale)?;
+        let b = if parts.len() == 1 {
+            first.b.shallow_clone()
+        } else {
+            blocks(parts, &pairs, low.size2()?.1)?
+        };
+        Ok(Some(LowRank { low, b }))
     }
 
     fn stacked_a(&self, parts: &[FusedPart], adapted: &[&LoraPair]) -> Result<Tensor> {
@@ -198,6 +206,31 @@ impl LayerLora {
         }
         Ok(Self::new(self.scale, pairs))
     }
+}
+
+/// The `B` of some projections, each in its rows and in the columns of its rank; zeros elsewhere.
+fn blocks(parts: &[FusedPart], pairs: &[Option<&LoraPair>], rank: i64) -> Result<Tensor> {
+    let mut column = 0;
+    let mut like = None;
+    let mut blocks = Vec::with_capacity(parts.len());
+    for pair in pairs.iter().copied().flatten() {
+        let own = pair.b.size2()?.1;
+        let padding = [column, rank - column - own];
+        blocks.push(pair.b.f_constant_pad_nd(padding)?);
+        column += own;
+        like = Some((pair.b.f_kind()?, pair.b.device()));
+    }
+    let mut blocks = blocks.into_iter();
+    let rows = parts
+        .iter()
+        .zip(pairs)
+        .map(|(part, pair)| match (pair, like) {
+            (None, Some(like)) => Tensor::f_zeros([part.width, rank], like).map(Some),
+            _ => Ok(blocks.next()),
+        });
+    let rows: Vec<Option<Tensor>> = rows.collect::<Result<_>>()?;
+    let rows: Vec<&Tensor> = rows.iter().flatten().collect();
+    Tensor::f_cat(&rows, 0)
 }
 
 /// The scale multiplies the narrow tensor: `rank` numbers for a token instead of `d_out`. Served sets have it in `B`.

@@ -2,7 +2,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::*;
 use crate::lora::FusedPart;
-use crate::tests::{DIMS, OPTIONS, all_targets, are_equal, is_near, lora_spec, zeros};
+use crate::tests::{DIMS, OPTIONS, all_targets, are_equal, is_near, lora_spec, with_noise, zeros};
 
 fn spec(rank: i64) -> LoraSpec {
     lora_spec(rank, 32, LoraTargets::default())
@@ -41,10 +41,18 @@ fn a_fresh_set_is_reproducible_bounded_and_adds_nothing() {
     assert!(!a(&set).equal(&a(&other)));
     assert!(a(&set).abs().max().double_value(&[]) <= 1.0 / 8f64.sqrt());
 
-    let x = Tensor::randn([1, 3, 8], OPTIONS);
-    let layer = set.layer(0).unwrap();
-    let delta = layer.delta(&parts(&[Projection::K]), &x).unwrap().unwrap();
+    let x = Tensor::randn([3, 8], OPTIONS);
+    let delta = added(set.layer(0).unwrap(), &[Projection::K], &x).unwrap();
     assert!(delta.equal(&delta.zeros_like()));
+}
+
+/// What the adapters add to an output of zeros, in the dtype of `x`.
+fn added(layer: &LayerLora, projections: &[Projection], x: &Tensor) -> Option<Tensor> {
+    let parts = parts(projections);
+    let width: i64 = parts.iter().map(|part| part.width).sum();
+    let mut y = Tensor::zeros([x.size()[0], width], (x.kind(), Device::Cpu));
+    layer.delta(&parts, x).unwrap()?.add_to(&mut y).unwrap();
+    Some(y)
 }
 
 fn parts(projections: &[Projection]) -> Vec<FusedPart> {
@@ -63,7 +71,7 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
         let set = fresh(LoraSpec { targets, ..spec(2) }, 1, 3);
         set.try_map(Tensor::f_randn_like).unwrap()
     };
-    let x = Tensor::randn([1, 3, 8], OPTIONS);
+    let x = Tensor::randn([3, 8], OPTIONS);
     for targets in [&[Q, K, V, Gate, Up][..], &[Q, V, Up], &[K]] {
         let set = noisy(targets);
         let served = set.for_serving(&Placement::on(Device::Cpu)).unwrap();
@@ -71,12 +79,16 @@ fn parts_that_read_the_same_input_give_what_each_gives_alone() {
             let layer = set.layer(0).unwrap();
             let each = parts(group).into_iter().map(|part| {
                 let own = layer.get(part.projection);
-                let apply = |pair: &LoraPair| pair.apply(&x, layer.scale).unwrap();
-                own.map_or_else(|| zeros([1, 3, part.width]), apply)
+                let apply = |pair: &LoraPair| {
+                    x.linear(&pair.a, None::<Tensor>)
+                        .linear(&pair.b, None::<Tensor>)
+                        * layer.scale
+                };
+                own.map_or_else(|| zeros([3, part.width]), apply)
             });
             let want = Tensor::cat(&each.collect::<Vec<_>>(), -1);
             for set in [&set, &served, &served.handles().unwrap()] {
-                let got = set.layer(0).unwrap().delta(&parts(group), &x).unwrap();
+                let got = added(set.layer(0).unwrap(), group, &x);
                 match got {
                     Some(got) => assert!(is_near(&got, &want, 1e-5), "{targets:?}"),
                     None => assert!(want.equal(&want.zeros_like())),
@@ -98,23 +110,31 @@ fn a_matrix_does_not_depend_on_what_else_is_adapted() {
 
 #[test]
 fn the_scale_is_alpha_over_rank() {
-    let pair = LoraPair {
-        a: Tensor::from_slice(&[1f32, 2.0]).reshape([1, 2]),
-        b: Tensor::from_slice(&[3f32, 5.0]).reshape([2, 1]),
-    };
-    let x = Tensor::from_slice(&[10f32, 1.0]).reshape([1, 2]);
-    let delta = pair.apply(&x, 32.0 / 16.0).unwrap();
-    let wanted = Tensor::from_slice(&[72f32, 120.0]).reshape([1, 2]);
-    assert!(delta.equal(&wanted), "{delta:?}");
+    let set = fresh(lora_spec(1, 2, vec![Projection::O]), 1, 3);
+    let ones = set.try_map(Tensor::f_ones_like).unwrap();
+    let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).reshape([1, 8]);
+    let delta = added(ones.layer(0).unwrap(), &[Projection::O], &x).unwrap();
+    assert!(
+        delta.equal(&Tensor::full([1, 8], 72.0, OPTIONS)),
+        "{delta:?}"
+    );
     assert!((spec(16).scale() - 2.0).abs() < 1e-12);
 }
 
 #[test]
 fn keeps_the_dtype_of_its_input() {
     let set = fresh(spec(2), 1, 1);
-    let x = Tensor::ones([1, 2, 8], (Kind::BFloat16, Device::Cpu));
-    let pair = set.layer(0).unwrap().get(Projection::Up).unwrap();
-    assert_eq!(pair.apply(&x, 1.0).unwrap().kind(), Kind::BFloat16);
+    let x = Tensor::ones([2, 8], (Kind::BFloat16, Device::Cpu));
+    let noisy = with_noise(&set, 3);
+    let half = added(noisy.layer(0).unwrap(), &[Projection::Up], &x).unwrap();
+    let full = added(
+        noisy.layer(0).unwrap(),
+        &[Projection::Up],
+        &x.to_kind(Kind::Float),
+    )
+    .unwrap();
+    // What is added is rounded once.
+    assert!(half.equal(&full.to_kind(Kind::BFloat16)));
 }
 
 #[test]

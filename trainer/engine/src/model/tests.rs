@@ -1,8 +1,10 @@
 use super::*;
 use crate::batch::{Keep, Rows};
+use crate::device::Devices;
 use crate::kv::KvPool;
 use crate::lora::LoraTargets;
 use crate::testing::tiny_config;
+use crate::tests::watch::watched;
 use crate::tests::{
     distance, forward, fresh_lora, is_near, load_model, lora_spec, make_model, model_folder,
     positions, tiny_with, with_noise,
@@ -28,6 +30,11 @@ fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -
         lora,
         keep: Keep::Last,
     }
+}
+
+fn be_a_gpu(model: &mut Model) {
+    model.batches_as_gpu = true;
+    model.collect_head_norms().unwrap();
 }
 
 /// Returns the logits of the last position of each portion of the ids.
@@ -81,7 +88,7 @@ fn a_batch_computes_what_each_row_computes_alone() {
     let text = std::fs::read(folder.join("values.json")).unwrap();
     let text: serde_json::Value = serde_json::from_slice(&text).unwrap();
     for (name, config) in text["configs"].as_object().unwrap() {
-        let model = make_model(config);
+        let mut model = make_model(config);
         let adapters = [3, 4].map(|seed| adapter(&model, seed));
         let served = [0, 1].map(|i: usize| adapters[i].for_serving(&model.placement).unwrap());
         let alone = |ids: &[u32], lora: Option<&Lora>| {
@@ -99,15 +106,101 @@ fn a_batch_computes_what_each_row_computes_alone() {
             rows(&IDS[5..6], 5, 96, Some(&served[1])),
             rows(&IDS[2..9], 0, 128, Some(&served[1])),
         ];
-        let got = model.forward_batch(&batch, &mut pool).unwrap();
         let want = [
             alone(&IDS[..7], None),
             alone(&IDS[3..5], Some(&adapters[0])),
             alone(&IDS[..6], Some(&adapters[1])),
             alone(&IDS[2..9], Some(&adapters[1])),
         ];
-        let distance = distance(&got, &Tensor::cat(&want, 0));
-        assert!(distance < 1e-5, "{name}: {distance:e}");
+        for as_gpu in [false, true] {
+            if as_gpu {
+                be_a_gpu(&mut model);
+            }
+            let got = model.forward_batch(&batch, &mut pool).unwrap();
+            assert_eq!(model.stack.borrow().is_some(), as_gpu);
+            let distance = distance(&got, &Tensor::cat(&want, 0));
+            assert!(distance < 1e-5, "{name}, as a GPU {as_gpu}: {distance:e}");
+        }
+    }
+}
+
+/// Streams on adapters of other ranks and targets: as many rows each, more of one than of another, a few of the base before them.
+#[test]
+fn stacked_adapters_are_what_each_is_alone() {
+    let mut model = make_model(&tiny_config());
+    let few = LoraTargets::groups(true, false, false);
+    let specs = [
+        lora_spec(4, 8, few),
+        lora_spec(2, 16, LoraTargets::groups(true, true, false)),
+        lora_spec(3, 3, LoraTargets::default()),
+    ];
+    let adapters = [0, 1, 2].map(|i: usize| {
+        let noisy = with_noise(&fresh_lora(&model, specs[i].clone(), 3), 5 + i as u64);
+        noisy.for_serving(&model.placement).unwrap()
+    });
+    let of = |lora: Option<usize>, slot: usize, n: usize| {
+        rows(&IDS[..n], 0, slot, lora.map(|i| &adapters[i]))
+    };
+    let batches = [
+        vec![of(Some(0), 0, 2), of(Some(1), 32, 2), of(Some(2), 64, 2)],
+        vec![
+            of(None, 0, 4),
+            of(Some(0), 32, 3),
+            of(Some(1), 64, 2),
+            of(Some(2), 96, 1),
+        ],
+        vec![of(Some(2), 0, 1), of(None, 32, 1), of(Some(0), 64, 6)],
+        vec![of(Some(1), 0, 11)],
+    ];
+    let calls = batches.map(|batch| {
+        let mut run = |as_gpu| {
+            model.batches_as_gpu = as_gpu;
+            let mut hidden = None;
+            let mut pool = pool(&model);
+            // The adapters are stacked with the first batch of them.
+            let _first = model.forward_batch(&batch, &mut pool).unwrap();
+            let seen = watched(|| hidden = Some(model.forward_batch(&batch, &mut pool).unwrap()));
+            (
+                hidden.unwrap(),
+                seen.computed()
+                    .iter()
+                    .filter(|name| name.contains("bmm"))
+                    .count(),
+            )
+        };
+        let ((wanted, _), (found, n_bmm)) = (run(false), run(true));
+        let distance = distance(&found, &wanted);
+        assert!(distance < 1e-5, "{distance:e}");
+        n_bmm
+    });
+    // Two for each of four maps in two layers; a few segments of unlike length are computed one by one.
+    assert_eq!(calls, [16, 16, 0, 16]);
+}
+
+#[test]
+fn a_token_takes_few_calls_a_layer() {
+    let n_calls = |family: &str, n_layers: usize| {
+        let fields = [
+            ("model_type", json!(family)),
+            ("head_dim", json!(16)),
+            ("num_hidden_layers", json!(n_layers)),
+        ];
+        let dir = model_folder(&tiny_with(&fields), 7);
+        let mut model = Model::load(dir.path(), Kind::BFloat16, &Devices::cpu()).unwrap();
+        be_a_gpu(&mut model);
+        let mut pool = pool(&model);
+        let _past = model
+            .forward_batch(&[rows(&IDS[..4], 0, 32, None)], &mut pool)
+            .unwrap();
+        let seen = watched(|| {
+            let token = rows(&IDS[4..5], 4, 32, None);
+            let _hidden = model.forward_batch(&[token], &mut pool).unwrap();
+        });
+        seen.computed().len()
+    };
+    for (family, most) in [("llama", 15), ("qwen3", 16)] {
+        let a_layer = n_calls(family, 3) - n_calls(family, 2);
+        assert!(a_layer <= most, "{family}: {a_layer}");
     }
 }
 
@@ -161,14 +254,22 @@ fn every_family_computes_what_transformers_computes() {
     assert_eq!(configs.len(), 11);
     for (name, config) in configs {
         let dir = model_folder(config, text["seed"].as_u64().unwrap());
-        let model = load_model(dir.path());
+        let mut model = load_model(dir.path());
         let distance = |logits: &Tensor| distance(&logits.index_select(0, &rows), &wanted[name]);
         let whole = distance(&forward(&model, &ids, None));
         assert!(whole < 1e-5, "{name}: {whole:e}");
         // The positions are computed one by one, and in portions shorter and longer than a window, from pages.
-        for portions in [vec![1; 100], vec![1, 1, 60, 3, 30, 1, 3, 1]] {
-            let distance = distance(&of_portions(&model, &ids, &portions));
-            assert!(distance < 1e-5, "{name}, {portions:?}: {distance:e}");
+        for as_gpu in [false, true] {
+            if as_gpu {
+                be_a_gpu(&mut model);
+            }
+            for portions in [vec![1; 100], vec![1, 1, 60, 3, 30, 1, 3, 1]] {
+                let distance = distance(&of_portions(&model, &ids, &portions));
+                assert!(
+                    distance < 1e-5,
+                    "{name}, {portions:?}, as a GPU {as_gpu}: {distance:e}"
+                );
+            }
         }
     }
 }

@@ -94,9 +94,28 @@ fn under_every_loss(name: &str) {
 }
 
 /// The samples share beginnings, and PyTorch computed each alone. The backward pass covers biases, head norms and
-/// scaled rotary angles, in rows of one chunk and of several.
+/// scaled rotary angles, in rows of one chunk and of several, and as a GPU computes them.
 #[test]
 fn every_family_under_every_loss_is_that_of_pytorch() {
+    every_family(&Setting::read(), |model| {
+        let in_chunks = [128, 8].map(|chunk_tokens| SliceSizes {
+            chunk_tokens,
+            ..SliceSizes::default()
+        });
+        let [some, many] = in_chunks;
+        vec![some, many, SliceSizes::of_gpu(model, 1 << 30)]
+    });
+}
+
+/// With adapters in bf16 as well, which they are in nowhere else.
+#[test]
+fn every_family_in_bf16_as_a_gpu_computes_it_is_near_that_of_pytorch() {
+    every_family(&Setting::bf16(), |model| {
+        vec![SliceSizes::of_gpu(model, 1 << 30)]
+    });
+}
+
+fn every_family(setting: &Setting, cuts: impl Fn(&Model) -> Vec<SliceSizes>) {
     let folder = values::folder("families");
     let bytes = std::fs::read(folder.join("values.json")).unwrap();
     let text: Families = serde_json::from_slice(&bytes).unwrap();
@@ -111,9 +130,10 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
     }
     for (family, config) in &text.configs {
         let dir = model_folder(config, text.seed);
-        let model = Setting::read().load(dir.path());
+        let model = setting.load(dir.path());
         let lora = random_adapter(&model, 2);
         let mut golden = Golden {
+            setting: setting.clone(),
             folder: folder.clone(),
             text: Text {
                 datums: text.datums.clone(),
@@ -122,12 +142,8 @@ fn every_family_under_every_loss_is_that_of_pytorch() {
             tensors: by_family.remove(family).unwrap(),
             worst: (0.0, String::new()),
         };
-        for &loss in Setting::read().losses() {
-            for chunk_tokens in [128, 8] {
-                let sizes = SliceSizes {
-                    chunk_tokens,
-                    ..SliceSizes::default()
-                };
+        for &loss in setting.losses() {
+            for sizes in cuts(&model) {
                 for (name, gradient) in golden.gradients_cut(&model, &lora, loss, sizes) {
                     golden.compare(&format!("{loss}.{name}"), &gradient);
                 }

@@ -1,12 +1,14 @@
 //! A row, cut into chunks of places that are computed at once, and what each chunk sees.
 //!
 //! A chunk sees its ancestors, gathered into one list of keys, and itself. A row that is a plain chain has
-//! its ancestors in one piece and needs no copy of them. The mask of a chunk is as wide as its list, so there is
-//! never one over the square of a row.
+//! its ancestors in one piece and needs no copy of them. Attention is computed branch by branch, over whole stretches of keys and
+//! with the plain triangle, so that fused kernels compute nothing that is not seen. Only a layer with a window has a mask, as wide as
+//! the chunk's list: there is never one over the square of a row.
 
 use tch::{Device, Kind, Tensor};
 
-use crate::attention::window;
+use crate::aten::Part;
+use crate::attention::{self, window};
 use crate::by_layer::ByLayer;
 use crate::model::Model;
 use crate::pack::{PlaceSpan, Row, push, to_i64};
@@ -25,6 +27,17 @@ pub(super) struct Chunk {
     parts: Vec<BranchPart>,
 }
 
+/// What the places of a chunk see.
+#[derive(Debug)]
+pub(super) enum Sight {
+    /// So many samples of one length, one after the other: each place sees its own up to itself.
+    Samples(i64),
+    Parts(Vec<Part>),
+    /// `[c, s]`: 0 where a place sees another, else minus infinity.
+    Mask(Tensor),
+}
+
+/// Consecutive places that see the same, and each those up to itself.
 #[derive(Debug, PartialEq, Eq)]
 struct BranchPart {
     /// Counted from the chunk's start.
@@ -82,13 +95,55 @@ fn seen(row: &Row, chunk: PlaceSpan) -> (Vec<PlaceSpan>, Vec<BranchPart>) {
             start: span.start - from,
             ..span
         };
-        parts.push(BranchPart {
+        let part = BranchPart {
             own: within(own),
             n_keys,
             inside: inside.into_iter().map(within).collect(),
-        });
+        };
+        match parts.last_mut() {
+            Some(last) if part.goes_on(last) => last.own.len += part.own.len,
+            _ => parts.push(part),
+        }
     }
     (keys, parts)
+}
+
+// === impl BranchPart ===
+
+impl BranchPart {
+    /// Whether it sees all that `before` sees, and all of `before`: a turn after another, say.
+    fn goes_on(&self, before: &Self) -> bool {
+        let mut all = before.inside.clone();
+        push(&mut all, before.own);
+        self.n_keys == before.n_keys && self.inside == all
+    }
+
+    /// The keys that it sees: of all its places, and then the triangle.
+    fn attention(&self, n_keys: usize) -> impl Iterator<Item = Part> {
+        let before = PlaceSpan {
+            start: 0,
+            len: self.n_keys,
+        };
+        let inside = self.inside.iter().map(move |span| PlaceSpan {
+            start: n_keys + span.start,
+            ..*span
+        });
+        let own = PlaceSpan {
+            start: n_keys + self.own.start,
+            ..self.own
+        };
+        let all = std::iter::once(before)
+            .chain(inside)
+            .filter(|span| span.len > 0);
+        let all = all.map(|span| (span, 0)).chain([(own, 1)]);
+        all.map(|(keys, causal)| Part {
+            q: to_i64(self.own.start),
+            n_q: to_i64(self.own.len),
+            k: to_i64(keys.start),
+            n_k: to_i64(keys.len),
+            causal,
+        })
+    }
 }
 
 // === impl Chunk ===
@@ -119,44 +174,54 @@ impl Chunk {
         }
     }
 
-    /// The mask of the chunk's attention scores, `[c, s]`: 0 where a place sees another, else minus infinity. `None` if
-    /// the causal mask is enough. A place sees the `window` newest positions of its sample, or all without a window.
-    pub(super) fn mask(
+    /// What its places see in a layer of a model of `kind`: the `window` newest positions of their sample, or all without a window.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub(super) fn sight(
         &self,
         window: Option<usize>,
-        kind: Kind,
+        model: &Model,
         device: Device,
-    ) -> Result<Option<Tensor>> {
-        let mask = self.mask_of_all(kind, device)?;
+    ) -> Result<Sight> {
         let newest = self.positions.iter().max().map_or(0, |&last| last + 1);
-        let Some(window) = window.filter(|&window| to_i64(window) < newest) else {
-            return Ok(mask);
-        };
+        if let Some(window) = window.filter(|&window| to_i64(window) < newest) {
+            return self.mask(window, model.kind, device).map(Sight::Mask);
+        }
+        let n_keys = self.n_keys();
+        let lengths = || self.parts.iter().map(|part| part.own.len);
+        let are_roots = self
+            .parts
+            .iter()
+            .all(|part| part.n_keys == 0 && part.inside.is_empty());
+        if n_keys == 0 && are_roots && lengths().all(|len| Some(len) == lengths().next()) {
+            return Ok(Sight::Samples(to_i64(self.parts.len())));
+        }
+        if attention::has_parts(device, model.kind, model.config.head_dim) {
+            let parts = self.parts.iter().flat_map(|part| part.attention(n_keys));
+            return Ok(Sight::Parts(parts.collect()));
+        }
+        self.mask_of_all(model.kind, device).map(Sight::Mask)
+    }
+
+    fn mask(&self, window: usize, kind: Kind, device: Device) -> Result<Tensor> {
+        let mask = self.mask_of_all(kind, device)?;
         // A branch's ancestors are all positions before it: those among the keys are the first ones, in order.
         let seen: Vec<i64> = (0..to_i64(self.n_keys()))
             .chain(self.positions.iter().copied())
             .collect();
         let seen = Tensor::f_from_slice(&seen)?.f_to_device(device)?;
         let own = seen.f_narrow(0, to_i64(self.n_keys()), to_i64(self.span.len))?;
-        match mask {
-            Some(mask) => {
-                let hidden = window::too_far(&own, &seen, window)?;
-                mask.f_masked_fill(&hidden, f64::NEG_INFINITY).map(Some)
-            }
-            None => window::of_newest(&own, &seen, window, kind).map(Some),
-        }
+        let hidden = window::too_far(&own, &seen, window)?;
+        mask.f_masked_fill(&hidden, f64::NEG_INFINITY)
     }
 
-    fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Option<Tensor>> {
+    fn mask_of_all(&self, kind: Kind, device: Device) -> Result<Tensor> {
         let (c, n_keys) = (self.span.len, self.n_keys());
         let blocked = |rows: usize, columns: usize| {
             let shape = [to_i64(rows), to_i64(columns)];
             Tensor::f_full(shape, f64::NEG_INFINITY, (kind, device))
         };
-        if let [_] = self.parts.as_slice() {
-            let triangle = || blocked(c, n_keys + c)?.f_triu(to_i64(n_keys + 1));
-            return (n_keys > 0).then(triangle).transpose();
-        }
         let mask = blocked(c, n_keys + c)?;
         for part in &self.parts {
             let rows = mask.f_narrow(0, to_i64(part.own.start), to_i64(part.own.len))?;
@@ -168,7 +233,7 @@ impl Chunk {
             let triangle = blocked(part.own.len, part.own.len)?.f_triu(1)?;
             block(n_keys + part.own.start, part.own.len)?.f_copy_(&triangle)?;
         }
-        Ok(Some(mask))
+        Ok(mask)
     }
 
     /// How many places [`Chunk::gather`] copies because they are not in one piece.
@@ -199,16 +264,40 @@ mod tests {
                 .iter()
                 .flat_map(|span| span.start..span.end())
                 .collect();
-            let c = to_i64(chunk.span.len);
-            let plain = || {
-                assert_eq!(keys.len(), chunk.span.len);
-                Tensor::full([c, c], f64::NEG_INFINITY, (Kind::Float, Device::Cpu)).triu(1)
-            };
-            let mask = chunk.mask(window, Kind::Float, Device::Cpu).unwrap();
-            let mask = mask.unwrap_or_else(plain);
-            for i in 0..c {
-                let open = |j: &usize| mask.double_value(&[i, to_i64(*j)]) == 0.0;
-                all.push((0..keys.len()).filter(open).map(|j| keys[j]).collect());
+            let c = chunk.span.len;
+            let mut sees = vec![vec![false; keys.len()]; c];
+            match chunk.sight(window, model, Device::Cpu).unwrap() {
+                Sight::Samples(n) => {
+                    assert_eq!(keys.len(), c);
+                    let len = c / usize::try_from(n).unwrap();
+                    (0..c).for_each(|i| sees[i][i / len * len..=i].fill(true));
+                }
+                Sight::Parts(parts) => {
+                    for part in parts {
+                        let [q, n_q, k, n_k] = [part.q, part.n_q, part.k, part.n_k]
+                            .map(|n| usize::try_from(n).unwrap());
+                        for i in 0..n_q {
+                            let n = if part.causal == 1 { i + 1 } else { n_k };
+                            sees[q + i][k..k + n].fill(true);
+                        }
+                    }
+                }
+                Sight::Mask(mask) => {
+                    assert!(window.is_some(), "a mask without a window");
+                    for (i, row) in sees.iter_mut().enumerate() {
+                        for (j, open) in row.iter_mut().enumerate() {
+                            *open = mask.double_value(&[to_i64(i), to_i64(j)]) == 0.0;
+                        }
+                    }
+                }
+            }
+            for row in sees {
+                all.push(
+                    (0..keys.len())
+                        .filter(|&j| row[j])
+                        .map(|j| keys[j])
+                        .collect(),
+                );
             }
         }
         all

@@ -7,8 +7,8 @@
 
 use tch::Tensor;
 
-use super::chunk::Chunk;
-use super::vjp::{leaf, with_grad};
+use super::chunk::{Chunk, Sight};
+use super::graph::{leaf, with_grad};
 use crate::attention;
 use crate::layer::{self, LayerWeights, mlp_half};
 use crate::lora::LayerLora;
@@ -132,12 +132,14 @@ impl LayerContext<'_> {
     }
 
     /// The output of attention for the residual stream, `[1, c, d]`.
-    fn attend(&self, chunk: &Chunk, [q, k, v]: &[Tensor; 3]) -> Result<Tensor> {
-        let w = self.weights();
+    fn attend(&self, chunk: &Chunk, qkv: &[Tensor; 3]) -> Result<Tensor> {
         let device = self.model.placement.of(self.layer);
         let window = *self.model.windows.of(self.layer)?;
-        let mask = chunk.mask(window, self.model.kind, device)?;
-        let mixed = attention::whole([q, k, v], mask.as_ref())?;
-        layer::attention_out(&self.model.config, w, self.lora, &mixed)
+        let mixed = match chunk.sight(window, self.model, device)? {
+            Sight::Samples(n) => attention::samples(qkv.each_ref(), n)?,
+            Sight::Parts(parts) => attention::in_parts(qkv.each_ref(), &parts)?,
+            Sight::Mask(mask) => attention::whole(qkv.each_ref(), Some(&mask))?,
+        };
+        layer::attention_out(&self.model.config, self.weights(), self.lora, &mixed)
     }
 }

@@ -4,7 +4,7 @@ use tch::{TchError, Tensor};
 
 use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
-use super::vjp::leaf;
+use super::graph::leaf;
 use super::work::PassWork;
 use crate::lora::LayerLora;
 use crate::model::Model;

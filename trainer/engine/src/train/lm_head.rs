@@ -2,11 +2,12 @@
 
 use tch::{Kind, Tensor};
 
+use super::graph::{leaf, with_grad};
 use super::positions::{self, LossPosition};
-use super::vjp::{leaf, vjp, with_grad};
 use super::work::{PassWork, TrainJobError, TrainOut};
+use crate::aten::vjp;
 use crate::head::{self, LogProbs};
-use crate::linear::Segment;
+use crate::lora::Segment;
 use crate::model::Model;
 use crate::torch::Result;
 

@@ -6,13 +6,14 @@
 
 use std::fmt;
 
-use tch::Kind;
+use tch::{Device, Kind};
 
 use super::sizes::SliceSizes;
 use crate::free_memory;
 use crate::lora::{BaseDims, Lora, LoraSpec};
 use crate::matrix::Quantization;
 use crate::model::Model;
+use crate::torch::Result;
 
 /// Memory of a model, and of its training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(super) struct Costs {
     input: usize,
     /// A position of a layer with its graph.
     graph: usize,
+    /// A position of a chunk while its graph is gone down.
+    down: usize,
     /// A position of keys and values, copied for a branch.
     keys: usize,
     /// A position of the layer at work: input, gradients, keys and values and their gradients.
@@ -48,6 +51,14 @@ pub(super) struct Costs {
     n_layers: usize,
     chunk: usize,
 }
+
+/// A GPU is full with so many positions: fewer leave units idle.
+const FULL_GPU: usize = 2048;
+/// A layer of so many positions takes an H100 some 40 ms on the way down (4B parameters), which a stream has to wait for.
+const MOST_GPU: usize = 16_384;
+const HEAD_GPU: usize = 512;
+/// The rank of adapters for which a GPU's sizes are counted.
+const RANK: i64 = 32;
 
 /// Without knowledge of the machine's memory: what any machine has that runs a model at all.
 const UNKNOWN: usize = 2 << 30;
@@ -72,7 +83,7 @@ impl Plan {
             run: n_lora * 4 * size_of::<f32>(),
             row_tokens: rows,
             recomputed,
-            kept: recomputed + rows * costs.graph * config.n_layers,
+            kept: costs.kept(rows),
             budget: budget(sizes),
             cache,
         }
@@ -95,6 +106,42 @@ impl fmt::Display for Plan {
     }
 }
 
+// === impl SliceSizes ===
+
+impl SliceSizes {
+    /// The sizes for a model where it is: a GPU's follow from its memory, a CPU's are measured.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub fn of_model(model: &Model, memory: Option<usize>) -> Result<Self> {
+        match model.placement.first() {
+            Device::Cpu => Self::measured(model, memory),
+            _ => Ok(Self::of_gpu(model, memory.unwrap_or(UNKNOWN))),
+        }
+    }
+
+    /// Whole rows at once, where that leaves memory for the rest, and rows of which no layer has to be computed again, where they
+    /// fill a GPU.
+    pub(crate) fn of_gpu(model: &Model, memory: usize) -> Self {
+        let mut sizes = Self {
+            chunk_tokens: MOST_GPU,
+            head_positions: HEAD_GPU,
+            narrow_adapters: true,
+            memory: Some(memory),
+            ..Self::default()
+        };
+        let costs = |sizes| Costs::new(model, RANK, sizes);
+        while sizes.chunk_tokens > FULL_GPU && costs(sizes).recomputed(sizes.chunk_tokens) > memory
+        {
+            sizes.chunk_tokens /= 2;
+        }
+        let all_kept = costs(sizes).fitting_kept(memory);
+        sizes.pack_tokens = all_kept.clamp(FULL_GPU, sizes.chunk_tokens);
+        sizes.row_tokens = sizes.row_tokens.max(sizes.pack_tokens);
+        sizes
+    }
+}
+
 // === impl Costs ===
 
 impl Costs {
@@ -109,14 +156,29 @@ impl Costs {
         // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
         // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
         // their product in f32. The narrow side of every adapter, twice.
-        let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
-        let mlp = 3 * d * wide + f * (3 * narrow + wide);
+        let (attention, mlp, down) = if sizes.narrow_adapters {
+            // The same with adapters that take the normed input and the mix as they are, and fused norms: attention's are the input,
+            // the normed one, queries, keys and values before and after their rotation, the mix and its log-sum-exps. On the way down
+            // gradients by gate, its silu, up, their product and both together, and those by queries, keys and values.
+            let qkv = (2 * q + 3 * kv) * narrow;
+            let attention = d * (wide + narrow) + qkv + q * narrow + n(config.n_heads) * wide;
+            let mlp = d * (wide + narrow) + 4 * f * narrow;
+            (
+                attention,
+                mlp,
+                6 * f * narrow + (q + 2 * kv) * (wide + narrow),
+            )
+        } else {
+            let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
+            (attention, 3 * d * wide + f * (3 * narrow + wide), 0)
+        };
         // Outputs that are normalised before they are added, in f32.
         let added = if config.added_norms { 2 * d * wide } else { 0 };
         let low = 7 * 2 * n(rank) * wide;
         Self {
             input: d * wide,
             graph: attention + mlp + added + low,
+            down,
             keys: 2 * kv * narrow,
             at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
             // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights. What an
@@ -131,8 +193,12 @@ impl Costs {
 
     pub(super) fn recomputed(&self, t: usize) -> usize {
         t * (self.n_layers * self.input + self.at_work)
-            + t.min(self.chunk) * self.graph
+            + t.min(self.chunk) * (self.graph + self.down)
             + self.fixed()
+    }
+
+    pub(super) fn kept(&self, t: usize) -> usize {
+        self.recomputed(t) + t * self.graph * self.n_layers
     }
 
     fn fixed(&self) -> usize {
@@ -143,13 +209,20 @@ impl Costs {
     pub(super) fn fitting(&self, memory: usize) -> usize {
         let place = self.n_layers * self.input + self.at_work;
         let left = memory.saturating_sub(self.fixed());
-        let within_a_chunk = left / (place + self.graph).max(1);
-        let beyond = left.saturating_sub(self.chunk * self.graph) / place.max(1);
+        let at_once = self.graph + self.down;
+        let within_a_chunk = left / (place + at_once).max(1);
+        let beyond = left.saturating_sub(self.chunk * at_once) / place.max(1);
         if beyond > self.chunk {
             beyond
         } else {
             within_a_chunk.min(self.chunk)
         }
+    }
+
+    /// How many positions of a row within a chunk can keep the graphs of all layers.
+    pub(super) fn fitting_kept(&self, memory: usize) -> usize {
+        let place = self.n_layers * (self.input + self.graph + self.keys) + self.at_work;
+        memory.saturating_sub(self.fixed()) / (place + self.graph + self.down).max(1)
     }
 
     /// How many layers of a row of `t` positions can keep their graphs; `n_copied` positions are copied for branches.

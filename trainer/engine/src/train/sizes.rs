@@ -4,23 +4,27 @@ use std::time::{Duration, Instant};
 
 use tch::{Device, Tensor};
 
-use crate::device;
 use crate::layer::mlp_half;
 use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;
 
-/// How a job is cut. What is computed, and in which order sums are taken, depends on the batch and on the first
-/// three alone; memory decides what is kept and what is computed again, which changes no bit.
+/// How a job is cut. What is computed, and in which order sums are taken, depends on the batch and on all but the memory
+/// alone; memory decides what is kept and what is computed again, which changes no bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SliceSizes {
-    /// Positions that go through a layer in one call. Samples that share nothing are packed into rows of this length.
+    /// Positions that go through a layer in one call.
     pub chunk_tokens: usize,
+    /// The longest row of samples that share nothing, within a chunk.
+    pub pack_tokens: usize,
     /// The longest row of samples that share a beginning, unless a single sample is longer. The rest goes to another
     /// row, with a copy of the shared part.
     pub row_tokens: usize,
     /// Positions that go through the LM head in one call.
     pub head_positions: usize,
+    /// Adapters are multiplied in the dtype of the model, which a GPU is made for. Otherwise that is done in f32. Their parameters
+    /// and gradients are f32 in either case.
+    pub narrow_adapters: bool,
     /// Bytes for the activations of a row; `None` takes half of the free memory when a job begins.
     pub memory: Option<usize>,
 }
@@ -36,12 +40,10 @@ const MEASURED: Duration = Duration::from_millis(200);
 /// Below this a chunk reads the weights more than it computes.
 const FEWEST: usize = 32;
 const SMALLEST: usize = 8;
-/// Beyond this a chunk gains nothing: on a CPU its activations leave the caches, a GPU is full.
+/// Beyond this a chunk gains nothing: on a CPU its activations leave the caches.
 const MOST: usize = 256;
-const MOST_GPU: usize = 8192;
 /// Fewest and most positions of the LM head.
 const HEAD: (usize, usize) = (8, 64);
-const HEAD_GPU: (usize, usize) = (64, 1024);
 
 impl Default for SliceSizes {
     /// For a small model on a few CPU cores: around 30 ms a slice. Rows of 128 and 32 positions of the LM head took
@@ -49,8 +51,10 @@ impl Default for SliceSizes {
     fn default() -> Self {
         Self {
             chunk_tokens: 256,
+            pack_tokens: 256,
             row_tokens: 4096,
             head_positions: 64,
+            narrow_adapters: false,
             memory: None,
         }
     }
@@ -65,7 +69,7 @@ impl SliceSizes {
             chunk_tokens: half(self.chunk_tokens, SMALLEST),
             row_tokens: half(self.row_tokens, SMALLEST),
             head_positions: half(self.head_positions, HEAD.0),
-            memory: self.memory,
+            ..self
         })
     }
 
@@ -76,15 +80,10 @@ impl SliceSizes {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn measured(model: &Model, memory: Option<usize>) -> Result<Self> {
+    pub(super) fn measured(model: &Model, memory: Option<usize>) -> Result<Self> {
         let _guard = tch::no_grad_guard();
-        let device = model.placement.first();
-        let (most, (least_head, most_head)) = match device {
-            Device::Cpu => (MOST, HEAD),
-            _ => (MOST_GPU, HEAD_GPU),
-        };
         let n = to_i64(FEWEST);
-        let x = Tensor::f_zeros([1, n, model.config.hidden], (tch::Kind::Float, device))?;
+        let x = Tensor::f_zeros([1, n, model.config.hidden], (tch::Kind::Float, Device::Cpu))?;
         let mut best = Duration::MAX;
         if let Some(layer) = model.weights.layers.first() {
             // The first runs read the weights from disk, start threads and kernels, and wait for cores that other
@@ -93,13 +92,12 @@ impl SliceSizes {
             while best == Duration::MAX || began.elapsed() < MEASURED {
                 let begun = Instant::now();
                 let _computed = mlp_half(&model.config, layer, None, &x)?;
-                device::wait(device);
                 best = best.min(begun.elapsed());
             }
         }
         let mut chunk_tokens = FEWEST;
         let mut slice = best * PASSES;
-        while chunk_tokens < most && slice * 2 <= SLICE {
+        while chunk_tokens < MOST && slice * 2 <= SLICE {
             chunk_tokens *= 2;
             slice *= 2;
         }
@@ -111,9 +109,10 @@ impl SliceSizes {
         let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();
         Ok(Self {
             chunk_tokens,
-            row_tokens: Self::default().row_tokens.max(chunk_tokens),
-            head_positions: fitting.clamp(least_head, most_head),
+            pack_tokens: chunk_tokens,
+            head_positions: fitting.clamp(HEAD.0, HEAD.1),
             memory,
+            ..Self::default()
         })
     }
 }

@@ -6,6 +6,7 @@
     reason = "random test data"
 )]
 
+mod gpu;
 mod int8;
 mod memory;
 mod split;
@@ -43,6 +44,7 @@ fn sizes(chunk_tokens: usize, memory: Option<usize>) -> SliceSizes {
         row_tokens: 400,
         head_positions: 4,
         memory,
+        ..SliceSizes::default()
     }
 }
 

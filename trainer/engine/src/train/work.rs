@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metaclaw_trainer_terms::LossFn;
-use tch::{TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use super::sizes::SliceSizes;
 use crate::datum::{LossSample, TrainInputError};
@@ -124,7 +124,8 @@ impl PassWork {
     pub(super) fn empty_out(&self) -> Result<TrainOut> {
         let none = |sample: &LossSample| vec![None; sample.target_ids.len()];
         let trained = self.lora.iter().filter(|_| self.loss.is_some());
-        let gradients = trained.flat_map(Lora::params).map(Tensor::f_zeros_like);
+        let zeros = |param: &Tensor| Tensor::f_zeros(param.size(), (Kind::Float, param.device()));
+        let gradients = trained.flat_map(Lora::params).map(zeros);
         Ok(TrainOut {
             loss: 0.0,
             n_loss_tokens: 0,

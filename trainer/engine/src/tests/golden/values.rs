@@ -16,6 +16,7 @@ use crate::tests::distance;
 use crate::train::{SliceSizes, TrainJob};
 
 /// The device and number format of a comparison: the CPU in f32, unless `cargo xtask gpu` says otherwise.
+#[derive(Clone)]
 pub(super) struct Setting {
     pub(super) devices: Devices,
     pub(super) kind: Kind,
@@ -40,6 +41,14 @@ impl Setting {
             devices,
             kind,
             limit,
+        }
+    }
+
+    pub(super) fn bf16() -> Self {
+        Self {
+            devices: Devices::cpu(),
+            kind: Kind::BFloat16,
+            limit: BF16_LIMIT,
         }
     }
 
@@ -74,6 +83,7 @@ pub(super) struct Golden {
     pub(super) folder: PathBuf,
     pub(super) text: Text,
     pub(super) tensors: BTreeMap<String, Tensor>,
+    pub(super) setting: Setting,
     /// The largest difference seen, for the log.
     pub(super) worst: (f64, String),
 }
@@ -112,6 +122,7 @@ impl Golden {
             text: serde_json::from_slice(&text).unwrap(),
             tensors: tensors::read(&folder.join("values.safetensors")).unwrap(),
             folder,
+            setting: Setting::read(),
             worst: (0.0, String::new()),
         }
     }
@@ -121,7 +132,7 @@ impl Golden {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
         let distance = distance(&found.to_device(tch::Device::Cpu), wanted);
-        let limit = Setting::read().limit;
+        let limit = self.setting.limit;
         assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
             self.worst = (distance, name.into());
@@ -160,7 +171,7 @@ impl Golden {
         let out = job.finish(model).unwrap();
         let wanted = self.text.losses[name];
         let distance = (out.loss - wanted).abs() / wanted.abs();
-        let is_near = distance <= Setting::read().limit;
+        let is_near = distance <= self.setting.limit;
         assert!(is_near, "{name}: loss {} for {wanted}", out.loss);
         lora.names().into_iter().zip(out.gradients).collect()
     }

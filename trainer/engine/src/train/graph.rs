@@ -1,6 +1,6 @@
-//! Vector-Jacobian products with libtorch's autograd.
+//! Parts of a graph of libtorch's autograd, for vector-Jacobian products ([`aten::vjp`](crate::aten::vjp)).
 
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::torch::Result;
 
@@ -13,22 +13,6 @@ pub(super) fn with_grad<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     // tch's `with_grad` forgets to restore after a panic; the guard, dropped last, does not.
     let _restores = tch::no_grad_guard();
     tch::with_grad(f)
-}
-
-/// Gradients of `sum(y * grad)` over all pairs by the leaves: the vector-Jacobian product, since tch passes no
-/// vector.
-///
-/// The product is only formed for the graph; its value is never read, so its precision does not matter.
-///
-/// # Errors
-/// When no `y` depends on one of the leaves, or libtorch refuses.
-pub(super) fn vjp(pairs: &[(&Tensor, &Tensor)], leaves: &[&Tensor]) -> Result<Vec<Tensor>> {
-    let sums = pairs.iter().map(|(y, grad)| {
-        let sum = || y.f_mul(grad)?.f_sum(Kind::Float);
-        with_grad(sum)
-    });
-    let sums = sums.collect::<Result<Vec<_>, _>>()?;
-    Tensor::f_run_backward(&sums, leaves, false, false)
 }
 
 #[cfg(test)]
