@@ -134,7 +134,10 @@ fn timing(store: &MemoryStore) -> Result<()> {
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    let told: Vec<&String> = asked.iter().flat_map(|a| a.get.iter().chain(&a.leave)).collect();
+    let told: Vec<&String> = asked
+        .iter()
+        .flat_map(|a| a.get.iter().chain(&a.leave))
+        .collect();
     for n in [100, 1_000] {
         let agent: AgentId = format!("timed{n}").parse()?;
         let scope = MemoryScope::default();
