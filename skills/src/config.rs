@@ -138,8 +138,8 @@ pub struct MemoryConfig {
     /// The scope of a request that names none. A session gets only the memories of its own scope.
     #[default("default".to_owned())]
     pub scope: String,
-    /// Which memories a session gets. keyword: those that share words with its first message. hybrid: also the most
-    /// important of the others. auto: the same as hybrid.
+    /// Which memories a session gets. auto: those that matter for its first message. keyword: those that share words with
+    /// it. hybrid: these, and the most important of the others.
     pub retrieval_mode: RetrievalMode,
     /// The most memories in one request.
     #[schemars(range(max = 100))]
@@ -187,11 +187,11 @@ pub struct MemoryConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RetrievalMode {
-    /// The same as `hybrid`.
+    /// Those that matter for the first message, by their topics, their words, and how firmly they were said.
     #[default]
     Auto,
     /// Only memories that share words with the first message.
     Keyword,
-    /// Also the most important of the others.
+    /// These, and the most important of the others.
     Hybrid,
 }

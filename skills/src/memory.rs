@@ -10,6 +10,7 @@
 mod buffer;
 mod facts;
 mod relation;
+mod relevance;
 mod store;
 
 use std::{fmt, str::FromStr};

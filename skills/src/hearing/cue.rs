@@ -34,6 +34,8 @@ pub(super) enum Cue {
     Preference,
     /// The assistant's words or products: "your answers", "all code you write".
     YourWork,
+    /// Recommendations: the assistant's work if the sentence is about more than one, else the task.
+    Advice,
     /// It addresses the assistant.
     You,
     /// "To me", "for me".

@@ -112,6 +112,9 @@ impl Language {
         if cues.has(Cue::Once) {
             cues.remove(Cue::Name);
         }
+        if cues.has(Cue::Advice) && (cues.has_any(&stands) || cues.has(Cue::Forbids)) {
+            cues.insert(Cue::YourWork);
+        }
         // "Could you stop apologising?" is an order, and "can you remember this from now on?" is a question.
         let orders = cues.has_any(&stands) || cues.has_any(&[Cue::Forbids, Cue::YourWork]);
         if cues.has(Cue::Polite) && orders && !cues.has(Cue::Recalls) {

@@ -20,18 +20,21 @@ use std::{
 
 use jiff::Timestamp;
 use metaclaw_chat::{AgentId, Message, if_there, one_line};
-use regex::{Regex, RegexSet};
+use regex::Regex;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{MAX_CHARS, Memory, MemoryKind, MemoryScope};
+use super::{
+    MAX_CHARS, Memory, MemoryKind, MemoryScope,
+    relevance::{Request, Texts},
+};
 use crate::{
     config::{MemoryConfig, RetrievalMode},
     file::read_text,
     guard::is_hidden,
     hearing::{OwnSentence, own_sentences},
     retrieve::selectivity,
-    words::{after_thinking, estimate_tokens, is_none, numbered, pattern, pattern_set, terms},
+    words::{Table, after_thinking, estimate_tokens, is_none, numbered, pattern, terms},
 };
 
 /// The longest fact that a model may write, in characters.
@@ -155,41 +158,50 @@ fn fact_line(line: &str) -> Option<(usize, MemoryKind, &str)> {
     is_one.then_some((n.parse().ok()?, kind?, content))
 }
 
-/// The kinds in the order of the patterns.
-const RULES: [(MemoryKind, &str); 4] = [
-    (
-        MemoryKind::Preference,
-        r"(?i)\bI (?:really |always |usually |strongly |do |don't |do not )?(?:prefer|like|love|hate|dislike|favou?r|enjoy)\b|\bmy (?:favou?rite|preferred)\b|我(?:更|比较|最|很|特别)?(?:喜欢|偏好|讨厌|习惯)",
-    ),
-    (
-        MemoryKind::ProjectState,
-        r"(?i)\b(?:we|our \w+(?: \w+)?|(?:the|this|my) (?:project|repo(?:sitory)?|codebase|stack|app|service|team))\b.{0,24}\b(?:use|uses|using|run|runs|running|built|written|deploy|deploys|deployed|moved|switched|migrated|hosted|targets?)\b|(?:我们|项目|代码库|团队).{0,8}(?:用的?是|使用|在用|部署|迁移|改用)",
-    ),
-    (
-        MemoryKind::ProceduralObservation,
-        r"(?i)\b(?:we|I) (?:always|never|usually|normally|typically)\b|\bour (?:workflow|process|convention|policy) (?:is|says)\b|我们?(?:总是|从不|通常|一般|都是)",
-    ),
-    (
-        MemoryKind::Semantic,
-        r"(?i)^\W*(?:please )?(?:remember|note|keep in mind|bear in mind|fyi|for your information|don't forget|important)\b|\bmy (?:\w+ )?(?:name|birthday|e-?mail|phone|address|time ?zone|wife|husband|partner|son|daughter|dog|cat|boss|manager|company|team|car|job|city|country|language|laptop|editor)\b.{0,20}\b(?:is|are|was|am)\b|\bI(?:'m| am) (?:a|an|from|in|at|allergic|based|vegetarian|vegan|left-handed|married|called|responsible)\b|\bI (?:live|work|study|own|speak|grew up|moved|was born)\b|我(?:叫|住在|来自|在.{1,12}(?:工作|上班|读书)|对.{1,8}过敏)|^(?:请)?(?:记住|记得|注意)|我的.{1,12}(?:是|叫|在)",
-    ),
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("../../data/facts.tsv")));
+/// The kinds that a rule can find, in the order in which they are tried.
+const KINDS: [MemoryKind; 4] = [
+    MemoryKind::Preference,
+    MemoryKind::ProjectState,
+    MemoryKind::ProceduralObservation,
+    MemoryKind::Semantic,
 ];
-
-static PATTERNS: LazyLock<RegexSet> =
-    LazyLock::new(|| pattern_set(RULES.iter().map(|(_, pattern)| *pattern)));
+static TOLD: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| KINDS.map(|kind| fact_pattern(&kind.to_string())).into());
+/// It says in a group what no longer holds.
+static CORRECTS: LazyLock<Regex> = LazyLock::new(|| fact_pattern("corrects"));
+/// A need of the moment.
+static PASSING: LazyLock<Regex> = LazyLock::new(|| fact_pattern("passing"));
 /// A question, or an order to do something now.
-static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(
-        r"(?i)[?？]\W*$|吗\W*$|^\W*(?:can|could|would|will|do|does|did|is|are|what|why|how|when|where|who|which|should)\b|\b(?:if|suppose|imagine|pretend|let's say) (?:I|we)\b|\bI(?:'d| would) (?:like|love|prefer)\b|\bI (?:like|love) (?:it|this|that|the idea)\b",
-    )
-});
+static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| fact_pattern("not_told"));
+
+fn fact_pattern(kind: &str) -> Regex {
+    let any = |kind: &str| TABLE.list(kind).join("|");
+    let words = any(kind)
+        .replace("{I}", &any("i"))
+        .replace("{我}", &any("wo"));
+    pattern(&format!("(?i){}", words.replace('\'', "['’]?")))
+}
+
+/// Returns what no longer holds, as a sentence says: "tea" of "I used to like tea, but not any more".
+pub(super) fn corrected(sentence: &str) -> Option<&str> {
+    let found = CORRECTS.captures(sentence)?;
+    let mut groups = found.iter().skip(1);
+    groups.find_map(|group| Some(group?.as_str()))
+}
 
 fn kind_by_rule(sentence: &str) -> Option<MemoryKind> {
     if NOT_TOLD.is_match(sentence) {
         return None;
     }
-    let first = PATTERNS.matches(sentence).iter().next()?;
-    RULES.get(first).map(|(kind, _)| *kind)
+    if CORRECTS.is_match(sentence) {
+        return Some(MemoryKind::Preference);
+    }
+    if PASSING.is_match(sentence) {
+        return None;
+    }
+    let mut kinds = KINDS.into_iter().zip(&*TOLD);
+    kinds.find_map(|(kind, words)| words.is_match(sentence).then_some(kind))
 }
 
 /// Returns whether a fact says nothing that the owner did not say: most of its words are the owner's, and all numbers,
@@ -220,8 +232,8 @@ const MAX_FILE: u64 = 256 * 1024;
 /// Limits and weights by which memories are chosen. The default weights are those of the Python original.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPolicy {
-    /// Whether a session also gets memories that share no word with its first message.
-    pub adds_important: bool,
+    /// Which memories a session gets.
+    pub mode: RetrievalMode,
     pub max_units: usize,
     /// The token budget, by estimate.
     pub max_tokens: usize,
@@ -261,9 +273,11 @@ impl MemoryPolicy {
         };
         let weight =
             |given: Option<f32>, own: f32| given.filter(|weight| weight.is_finite()).unwrap_or(own);
-        let keyword_only = match file.retrieval_mode {
-            Some(mode) => mode == "keyword",
-            None => config.retrieval_mode == RetrievalMode::Keyword,
+        let mode = match file.retrieval_mode.as_deref() {
+            Some("keyword") => RetrievalMode::Keyword,
+            Some("auto") => RetrievalMode::Auto,
+            Some(_) => RetrievalMode::Hybrid,
+            None => config.retrieval_mode,
         };
         let (max_units, max_tokens) = (file.max_injected_units, file.max_injected_tokens);
         let named = file.type_boosts.into_iter();
@@ -276,7 +290,7 @@ impl MemoryPolicy {
         ]);
         kind_weights.extend(boosts.filter(|(_, boost): &(_, f32)| boost.is_finite()));
         Ok(Self {
-            adds_important: !keyword_only,
+            mode,
             max_units: max_units.map_or(config.max_injected_units, |n| n.min(100)),
             max_tokens: max_tokens.map_or(config.max_injected_tokens, |n| n.min(20_000)),
             keyword_weight: weight(file.keyword_weight, 1.0),
@@ -325,41 +339,67 @@ pub struct Recall {
 /// skills, and less if several memories have it.
 pub(super) fn search(
     memories: &[&Memory],
+    texts: &Texts,
     query: &str,
     policy: &MemoryPolicy,
     now_ms: u64,
 ) -> Vec<MemoryHit> {
-    let asked: BTreeSet<String> = terms(query).into_iter().collect();
-    let shared = |memory: &&Memory| {
-        let own: BTreeSet<String> = terms(&memory.content).into_iter().collect();
-        asked.intersection(&own).cloned().collect::<Vec<String>>()
+    let request = Request::new(query);
+    let matched = |memory: &&Memory| request.shared(&texts.read(&memory.content));
+    let matched = memories.iter().map(|memory| (*memory, matched(memory)));
+    let matched = matched.filter(|(_, words)| !words.is_empty()).collect();
+    ranked(matched, policy, now_ms)
+}
+
+/// Returns the memories that matter for a query, best first.
+fn needed(
+    memories: &[&Memory],
+    texts: &Texts,
+    query: &str,
+    policy: &MemoryPolicy,
+    now_ms: u64,
+) -> Vec<MemoryHit> {
+    let request = Request::new(query);
+    let needed = |memory: &&Memory| {
+        let text = texts.read(&memory.content);
+        let shared = request.shared(&text);
+        request.needs(&text, &shared).then_some(shared)
     };
-    let matched: Vec<Vec<String>> = memories.iter().map(shared).collect();
-    let evidence = |word: &String| {
-        let n_with = matched.iter().filter(|words| words.contains(word)).count();
-        (selectivity(word) - (n_with as f32).ln()).max(0.0)
-    };
-    let hits = memories.iter().zip(&matched);
-    let mut hits: Vec<MemoryHit> = hits
-        .filter(|(_, words)| !words.is_empty())
-        .map(|(memory, words)| {
-            let relevance: f32 = words.iter().map(evidence).sum();
-            let score = policy.keyword_weight * relevance + standing(memory, policy, now_ms);
-            MemoryHit {
-                memory: Memory::clone(memory),
-                score: score * policy.kind_weight(memory.kind) * (0.8 + 0.2 * memory.confidence),
-                matched_terms: words.clone(),
-            }
-        })
-        .collect();
+    let matched = memories
+        .iter()
+        .filter_map(|memory| Some((*memory, needed(memory)?)));
+    ranked(matched.collect(), policy, now_ms)
+}
+
+fn ranked(
+    matched: Vec<(&Memory, Vec<String>)>,
+    policy: &MemoryPolicy,
+    now_ms: u64,
+) -> Vec<MemoryHit> {
+    let mut n_with = BTreeMap::<&String, f32>::new();
+    for word in matched.iter().flat_map(|(_, words)| words) {
+        *n_with.entry(word).or_default() += 1.0;
+    }
+    let evidence = |word: &String| (selectivity(word) - n_with[word].ln()).max(0.0);
+    let hits = matched.iter().map(|(memory, words)| {
+        let relevance: f32 = words.iter().map(evidence).sum();
+        let score = policy.keyword_weight * relevance + standing(memory, policy, now_ms);
+        MemoryHit {
+            memory: Memory::clone(memory),
+            score: score * policy.kind_weight(memory.kind) * (0.8 + 0.2 * memory.confidence),
+            matched_terms: words.clone(),
+        }
+    });
+    let mut hits: Vec<MemoryHit> = hits.collect();
     hits.sort_by(|a, b| best_first((a.score, &a.memory), (b.score, &b.memory)));
     hits
 }
 
-/// Chooses from the active memories of a scope: first the pinned ones, then those that share words with the query, and
-/// then, if the policy adds them, the most important of the others. The result is within both limits.
+/// Chooses from the active memories of a scope: first the pinned ones, then those that matter for the query or share words
+/// with it, and then, if the policy adds them, the most important of the others. The result is within both limits.
 pub(super) fn choose(
     memories: &[&Memory],
+    texts: &Texts,
     query: &str,
     policy: &MemoryPolicy,
     now_ms: u64,
@@ -368,7 +408,12 @@ pub(super) fn choose(
         |memory: &Memory| standing(memory, policy, now_ms) * policy.kind_weight(memory.kind);
     let mut by_standing = memories.to_vec();
     by_standing.sort_by(|a, b| best_first((value(a), a), (value(b), b)));
-    let hits = search(memories, query, policy, now_ms);
+    let hits = match policy.mode {
+        RetrievalMode::Auto => needed(memories, texts, query, policy, now_ms),
+        RetrievalMode::Keyword | RetrievalMode::Hybrid => {
+            search(memories, texts, query, policy, now_ms)
+        }
+    };
     let pinned = by_standing
         .iter()
         .copied()
@@ -376,7 +421,7 @@ pub(super) fn choose(
     let others = by_standing
         .iter()
         .copied()
-        .filter(|_| policy.adds_important);
+        .filter(|_| policy.mode == RetrievalMode::Hybrid);
     let found = hits.iter().map(|hit| &hit.memory);
     let mut left = policy
         .max_tokens
@@ -463,6 +508,7 @@ fn line(memory: &Memory) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hearing::{Heard, hear};
 
     #[test]
     fn a_fact_may_shorten_what_was_said_and_add_nothing() {
@@ -519,6 +565,39 @@ mod tests {
         }
     }
 
+    #[derive(Debug, Deserialize)]
+    struct Told {
+        text: String,
+        kind: String,
+        half: String,
+    }
+
+    /// The set was written before the patterns, and one half was not looked at while they were written.
+    #[test]
+    fn what_is_stated_is_kept_and_questions_and_needs_are_not() {
+        let lines = include_str!("../../testdata/told.jsonl").lines();
+        let told: Vec<Told> = lines.map(|l| serde_json::from_str(l).unwrap()).collect();
+        let is_wish = |text: &str| {
+            let mut heard = hear(text, false).into_iter();
+            heard.any(|one| matches!(one, Heard::Wish { .. }))
+        };
+        for half in ["tune", "held_out"] {
+            let of = |kind: &str| {
+                let of_kind = told.iter().filter(|t| t.half == half && t.kind == kind);
+                of_kind.map(|t| t.text.as_str()).collect::<Vec<_>>()
+            };
+            let n_facts = |texts: &[&str]| texts.iter().filter(|t| !kinds(t).is_empty()).count();
+            let (stated, questions, passing) = (of("preference"), of("question"), of("passing"));
+            let n_stated = n_facts(&stated);
+            println!("{half}: {n_stated} of {} stated preferences", stated.len());
+            assert!(n_stated * 10 >= stated.len() * 9);
+            assert_eq!(n_facts(&questions), 0);
+            assert!(n_facts(&passing) <= 1);
+            let wishes: Vec<_> = questions.iter().filter(|text| is_wish(text)).collect();
+            assert!(wishes.is_empty(), "{wishes:?}");
+        }
+    }
+
     #[test]
     fn a_models_facts_count_where_the_owners_words_support_them() {
         let said = "By the way, we deploy with Nomad since May. What is a canary release?";
@@ -572,7 +651,8 @@ mod tests {
             "recent_bonus_hours":168,"type_boosts":{"semantic":1.3,"of_tomorrow":2.0}}"#;
         fs::write(&path, file).unwrap();
         let replaced = read().unwrap();
-        assert!(own.adds_important && !replaced.adds_important);
+        let modes = (own.mode, replaced.mode);
+        assert_eq!(modes, (RetrievalMode::Auto, RetrievalMode::Keyword));
         assert_eq!(
             (replaced.max_units, replaced.max_tokens),
             (10, own.max_tokens)

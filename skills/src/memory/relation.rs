@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::{
     Memory, MemoryState,
-    facts::{MemoryHit, MemoryPolicy},
+    facts::{MemoryHit, MemoryPolicy, corrected},
 };
 use crate::{
     config::MemoryConfig,
-    words::{pattern, terms},
+    words::{is_cjk, pattern, terms},
 };
 
 /// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original.
@@ -75,6 +75,8 @@ pub(super) struct ReadMemory<'m> {
     spelled: Vec<String>,
     words: BTreeSet<String>,
     subject: Option<Vec<String>>,
+    /// What it says no longer holds.
+    corrected: Option<&'m str>,
 }
 
 // === impl ReadMemory ===
@@ -88,6 +90,7 @@ impl<'m> ReadMemory<'m> {
             spelled: spelled(&memory.content).collect(),
             words: terms(&memory.content).into_iter().collect(),
             subject: subject(&memory.content),
+            corrected: corrected(&memory.content),
         }
     }
 
@@ -95,7 +98,13 @@ impl<'m> ReadMemory<'m> {
         if self.spelled == new.spelled {
             return Relation::Same;
         }
-        if self.memory.kind != new.memory.kind || self.memory.is_pinned() {
+        if self.memory.is_pinned() {
+            return Relation::None;
+        }
+        if new.corrected.is_some_and(|said| self.is_about(said)) {
+            return Relation::OutOfDate;
+        }
+        if self.memory.kind != new.memory.kind {
             return Relation::None;
         }
         if self.subject.is_some() && self.subject == new.subject {
@@ -111,6 +120,19 @@ impl<'m> ReadMemory<'m> {
         } else {
             Relation::OutOfDate
         }
+    }
+
+    /// Returns whether it says little else: "I like tea" is about tea, and "My tea shop is in Leeds" is not.
+    fn is_about(&self, subject: &str) -> bool {
+        let content = &self.memory.content;
+        if subject.contains(is_cjk) {
+            let n_letters = content.chars().filter(|c| c.is_alphanumeric()).count();
+            return content.contains(subject) && 3 * subject.chars().count() >= n_letters;
+        }
+        let of_subject = terms(subject);
+        let n_words = self.words.iter().filter(|word| *word != "im").count();
+        let is_there = |word| self.words.contains(word);
+        2 * of_subject.len() > n_words && of_subject.iter().all(is_there)
     }
 
     fn numbers(&self) -> impl Iterator<Item = &String> {
@@ -342,6 +364,61 @@ mod tests {
         ] {
             let is_same = subject(old).is_some() && subject(old) == subject(new);
             assert_eq!(is_same, expected, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn a_correction_replaces_what_it_corrects() {
+        let memory = |content: &str| Memory {
+            memory_id: content.to_owned(),
+            scope_id: MemoryScope::default(),
+            kind: MemoryKind::Semantic,
+            content: content.to_owned(),
+            said: None,
+            importance: 0.5,
+            confidence: 0.5,
+            origin: Origin::by_hand(&AgentId::default_agent(), None, 1),
+            updated_ms: 1,
+            state: MemoryState::Active,
+        };
+        for (old, new, expected) in [
+            (
+                "I like green tea.",
+                "I used to like green tea, but now I don't want it anymore.",
+                Relation::OutOfDate,
+            ),
+            (
+                "I don't want sliding doors.",
+                "I used to dislike sliding doors.",
+                Relation::OutOfDate,
+            ),
+            ("I'm a vegan.", "I'm no longer vegan.", Relation::OutOfDate),
+            (
+                "I love oat milk.",
+                "I don't like oat milk any more.",
+                Relation::OutOfDate,
+            ),
+            (
+                "我喜欢绿茶。",
+                "我以前喜欢绿茶，现在不想喝了。",
+                Relation::OutOfDate,
+            ),
+            ("我吃素。", "我不再吃素了。", Relation::OutOfDate),
+            (
+                "My tea shop is in Leeds.",
+                "I used to like tea, but not now.",
+                Relation::None,
+            ),
+            (
+                "I'm allergic to sugar.",
+                "I used to like sweet tea.",
+                Relation::None,
+            ),
+            ("I like green tea.", "I like black tea.", Relation::None),
+        ] {
+            let (old, new) = (memory(old), memory(new));
+            let relation = ReadMemory::new(&old).relation(&ReadMemory::new(&new));
+            assert_eq!(relation, expected, "{} {}", old.content, new.content);
         }
     }
 

@@ -22,6 +22,7 @@ use super::{
     MAX_CHARS, Memory, MemoryError, MemoryKind, MemoryScope, MemoryState,
     facts::{self, Fact, MemoryHit, MemoryPolicy, Recall},
     relation::{Consolidated, ReadMemory, Relation, consolidate, is_repetition},
+    relevance::Texts,
 };
 use crate::{
     config::MemoryConfig,
@@ -44,6 +45,7 @@ struct StoreInner {
     dir: PathBuf,
     config: MemoryConfig,
     files: Mutex<BTreeMap<AgentId, ReadFile>>,
+    texts: Texts,
     scopes: Mutex<BTreeMap<(AgentId, SessionId), MemoryScope>>,
 }
 
@@ -72,6 +74,7 @@ impl MemoryStore {
             dir: dir.into(),
             config,
             files: Mutex::default(),
+            texts: Texts::default(),
             scopes: Mutex::default(),
         }))
     }
@@ -187,7 +190,7 @@ impl MemoryStore {
             .filter(|memory| memory.is_active() && memory.scope_id == *scope)
             .collect();
         let now = now_ms();
-        let recall = facts::choose(&active, query, &policy, now);
+        let recall = facts::choose(&active, &self.0.texts, query, &policy, now);
         if let (Some(path), Some(_)) = (&self.0.config.telemetry_path, &recall.block)
             && let Err(error) = recall.note(path, agent, scope, now).map_err(failed(path))
         {
@@ -213,7 +216,7 @@ impl MemoryStore {
             .iter()
             .filter(|memory| memory.is_active())
             .collect();
-        let mut hits = facts::search(&active, query, &self.policy()?, now_ms());
+        let mut hits = facts::search(&active, &self.0.texts, query, &self.policy()?, now_ms());
         hits.truncate(limit);
         Ok(hits)
     }
