@@ -5,6 +5,8 @@ use std::{collections::HashSet, sync::LazyLock};
 use metaclaw_chat::{count_words, one_line};
 use regex::Regex;
 
+use crate::patterns::pattern;
+
 /// A longer hint is an answer, not a hint.
 const MAX_WORDS: usize = 60;
 /// A shorter hint of a judge says nothing.
@@ -14,19 +16,12 @@ const MIN_OWNER_WORDS: usize = 2;
 const MOST: usize = 3;
 
 /// The hint is on a line of its own, or in OpenClaw-RL's block.
-#[expect(
-    clippy::expect_used,
-    reason = "constant patterns; the tests below use each"
-)]
-static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let forms = [
+static FORMS: LazyLock<[Regex; 2]> = LazyLock::new(|| {
+    [
         r"(?s)\[HINT_START\](.*?)\[HINT_END\]",
         r"(?im)^[\s*_>\-]*hint[\s*_]*:[\s*_]*(.+)$",
-    ];
-    forms
-        .iter()
-        .map(|form| Regex::new(form).expect("a constant pattern compiles"))
-        .collect()
+    ]
+    .map(pattern)
 });
 
 /// Returns the last hint in a judge's answer, if it is usable.

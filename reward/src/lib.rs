@@ -8,6 +8,7 @@
 mod evidence;
 pub mod grade;
 pub mod hint;
+mod patterns;
 mod policy;
 pub mod prompt;
 mod rules;

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use metaclaw_chat::{JudgedBy, Score, Verdict, Vote, without_thinking};
 use regex::Regex;
 
-use crate::hint;
+use crate::{hint, patterns::pattern};
 
 /// The number of votes for each score: -1, 0, +1.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,20 +84,13 @@ impl Count {
 }
 
 /// The forms of an answer, the most reliable first. Bold marks and a typographic minus are common.
-#[expect(
-    clippy::expect_used,
-    reason = "constant patterns; the tests below use each"
-)]
-static FORMS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
-    let forms = [
+static FORMS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
+    [
         r#"(?i)\bverdict[\s*_`"']*[:=][\s*_`"']*([+\-−]?\d+)"#,
         r#"(?i)\bscore[\s*_`"']*[:=][\s*_`"']*([+\-−]?\d+)"#,
         r"\\boxed\s*\{\s*([+\-−]?\d+)\s*\}",
-    ];
-    forms
-        .iter()
-        .map(|form| Regex::new(form).expect("a constant pattern compiles"))
-        .collect()
+    ]
+    .map(pattern)
 });
 
 /// Returns the vote in a judge's answer.

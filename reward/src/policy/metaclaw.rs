@@ -6,33 +6,21 @@ use metaclaw_chat::{Message, Vote, without_thinking};
 use regex::Regex;
 
 use super::openclaw_rl::last_score;
-use crate::{evidence::Evidence, prompt::shorten};
+use crate::{evidence::Evidence, patterns::pattern, prompt::shorten};
 
 /// Characters of either text. If it is longer, its middle is left out. The original has no limit, and loses the turn if
 /// the judge's context is too small.
 const MOST: usize = 24_000;
 
-const INSTRUCTION: &str = "\
-You review one response of an AI assistant against the instruction that it was given.
+const INSTRUCTION: &str = include_str!("../../data/metaclaw_review.txt").trim_ascii_end();
 
-1: it does what the instruction asks, in substance.
--1: it is off the task, wrong, or its core is missing.
-0: it cannot be told.
-
-Judge the response itself; do not take into account what the user said later. Think briefly, then end with one last \
-line: Score: 1, Score: -1 or Score: 0.";
-
-#[expect(
-    clippy::expect_used,
-    reason = "constant patterns; the tests of this room use each"
-)]
 static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
-    let patterns = [
+    [
         r"(?s)<tool_call>.*?</tool_call>",
         r"<(/?[A-Za-z][\w.:\-]*)(?:\s[^<>]*)?/?>",
         r"(?i)score:\s*([-+]?\d)",
-    ];
-    patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
+    ]
+    .map(pattern)
 });
 
 pub(super) fn messages(evidence: &Evidence) -> Vec<Message> {

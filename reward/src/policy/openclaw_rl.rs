@@ -8,46 +8,25 @@ use std::{fmt::Write as _, sync::LazyLock};
 use metaclaw_chat::{Message, Score, Vote, without_thinking};
 use regex::Regex;
 
-use crate::{evidence::Evidence, prompt::shorten};
+use crate::{evidence::Evidence, patterns::pattern, prompt::shorten};
 
 /// A hint must have more characters than this.
 const SAYS_NOTHING: usize = 10;
 /// Characters of one text. If it is longer, its middle is left out.
 const MOST: usize = 24_000;
 
-const ROLES: &str = "\
-What followed has a role. `user` is the user's answer to the output. `tool` is what a tool returned: it exists because \
-the output called the tool, and could not be known before; a call that succeeds speaks for the output.";
+const ROLES: &str = include_str!("../../data/openclaw_rl_roles.txt").trim_ascii_end();
 
-const SCORE: &str = "\
-You are a process reward model. You are given an assistant's output and what followed it. Did the output do what the \
-user intended at that step? What followed is your evidence.
+const SCORE: &str = include_str!("../../data/openclaw_rl_score.txt").trim_ascii_end();
 
-1: progress. The user moves on or is thankful, the environment confirms it, a tool answers as it should.
--1: the user asks to redo, change or correct it, or says again what was wanted; or what was done caused an error. A \
-request for a change is negative feedback, never a neutral new instruction.
-0: ambiguous, or too little to tell.
+const HINT: &str = include_str!("../../data/openclaw_rl_hint.txt").trim_ascii_end();
 
-Think step by step, and give the score at the end in \\boxed{}: \\boxed{1}, \\boxed{-1} or \\boxed{0}.";
-
-const HINT: &str = "\
-You look back at an assistant's output, knowing what followed it. Does what followed reveal something that would have \
-made the output better, had it been said before?
-
-If it does, write a concrete hint that can be acted upon, of one to three sentences, between [HINT_START] and \
-[HINT_END], and end with \\boxed{1}. If it does not, write no hint and end with \\boxed{-1}. What a tool returned is \
-nothing that the assistant should have known.";
-
-#[expect(
-    clippy::expect_used,
-    reason = "constant patterns; the tests of this room use each"
-)]
 static PATTERNS: LazyLock<[Regex; 2]> = LazyLock::new(|| {
-    let patterns = [
+    [
         r"\\boxed\{([-+]?\d)\}",
         r"(?s)\[HINT_START\](.*?)\[HINT_END\]",
-    ];
-    patterns.map(|pattern| Regex::new(pattern).expect("a constant pattern compiles"))
+    ]
+    .map(pattern)
 });
 
 pub(super) fn score_messages(evidence: &Evidence) -> Vec<Message> {

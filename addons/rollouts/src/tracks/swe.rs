@@ -36,12 +36,9 @@ struct SweFile {
     #[serde(alias = "problem_statement")]
     prompt: String,
     /// A folder, a git repository or a git bundle.
-    #[serde(default)]
     repository: Option<String>,
     /// A name in `repositories.json`, such as `django/django`.
-    #[serde(default)]
     repo: Option<String>,
-    #[serde(default)]
     version: Option<String>,
     /// The commit that the model begins with; the repository's HEAD if none.
     #[serde(default, alias = "base_commit")]
@@ -56,14 +53,12 @@ struct SweFile {
     #[serde(default)]
     test_patch: String,
     /// A script that runs the tests that are its arguments, and ends with code 0 if all of them pass.
-    #[serde(default)]
     test_command: Option<String>,
     #[serde(alias = "FAIL_TO_PASS", deserialize_with = "test_names")]
     fail_to_pass: Vec<String>,
     #[serde(default, alias = "PASS_TO_PASS", deserialize_with = "test_names")]
     pass_to_pass: Vec<String>,
     /// A script that runs before the model is asked.
-    #[serde(default)]
     setup: Option<String>,
 }
 
@@ -136,11 +131,7 @@ impl SweTask {
 }
 
 impl ShellTask for SweTask {
-    const SYSTEM: &'static str = "You mend a program. Its repository is your work folder. Run commands with the tool \
-                                  bash, one at a time, and read their output. If you cannot call tools, write one \
-                                  command in a code block that begins with ```bash. There is no network. Tests decide \
-                                  whether the issue is solved: find the cause, change the code, and try it. You cannot \
-                                  change the test files. When you have ended, say so without a command.";
+    const SYSTEM: &'static str = include_str!("../../data/swe_system.txt").trim_ascii_end();
     const NOT_COPIED: &'static [&'static str] = &NOT_COPIED;
 
     async fn read(start: &EpisodeStart<'_>) -> Result<Self, AgentError> {

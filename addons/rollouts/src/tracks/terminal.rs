@@ -20,7 +20,6 @@ pub(super) struct TerminalTask {
     #[serde(default)]
     files: BTreeMap<String, String>,
     /// A script that runs before the model is asked.
-    #[serde(default)]
     setup: Option<String>,
     /// A script that runs after the model has ended.
     check: String,
@@ -30,10 +29,7 @@ pub(super) struct TerminalTask {
 }
 
 impl ShellTask for TerminalTask {
-    const SYSTEM: &'static str = "You do a task in a Linux shell. Run commands with the tool bash, one at a time, and \
-                                  read their output. If you cannot call tools, write one command in a code block that \
-                                  begins with ```bash. There is no network. When the task is done, say so without a \
-                                  command.";
+    const SYSTEM: &'static str = include_str!("../../data/terminal_system.txt").trim_ascii_end();
     const NOT_COPIED: &'static [&'static str] = &[];
 
     async fn read(start: &EpisodeStart<'_>) -> Result<Self, AgentError> {

@@ -125,16 +125,7 @@ fn arguments_of(host: &Host, port: u16, max_rank: u32) -> Option<Vec<String>> {
 
 /// A script that runs the rest of its arguments, and ends them when its stdin closes, which happens however this
 /// process ends.
-const KEEPER: &str = r#"exec 3<&0 </dev/null
-"$@" 3<&- &
-server=$!
-( read -r _ <&3; kill -TERM "$server" ) &
-keeper=$!
-wait "$server"
-status=$?
-kill "$keeper" 2>/dev/null
-exit "$status"
-"#;
+const KEEPER: &str = include_str!("keeper.sh");
 /// It is not `vllm serve`, which asks for the version of a package that vLLM's build for CPUs does not have.
 const MODULE: [&str; 2] = ["-m", "vllm.entrypoints.openai.api_server"];
 /// The pause before it is started again; it doubles up to [`LONGEST_PAUSE`].
