@@ -24,6 +24,8 @@ use metaclaw_engine::testing::write_tiny_model;
 use metaclaw_engine::train::TrainJob;
 use metaclaw_trainer_terms::{AdapterName, Datum};
 
+use tokio::sync::Mutex;
+
 use self::blocks::n_live;
 
 /// libtorch's memory by address, and the functions of the C library that give and take it.
@@ -88,6 +90,9 @@ mod blocks {
         unsafe { __libc_free(block) };
     }
 }
+
+/// Blocks are counted for the whole process, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// An endless step: it begins again and again.
 struct Endless(Vec<Datum>);
@@ -177,6 +182,7 @@ async fn warmed_up(dir: &Path) -> usize {
 
 #[tokio::test]
 async fn no_tensor_outlives_a_stopped_engine() {
+    let _alone = ALONE.lock().await;
     let dir = tempfile::tempdir().unwrap();
     let before = warmed_up(dir.path()).await;
     for (is_training, is_stopped) in [(false, true), (true, true), (true, false)] {
@@ -200,6 +206,7 @@ async fn no_tensor_outlives_a_stopped_engine() {
 
 #[tokio::test]
 async fn no_tensor_outlives_a_thread_that_panicked() {
+    let _alone = ALONE.lock().await;
     let dir = tempfile::tempdir().unwrap();
     // The first panic may load what prints its stack.
     let mut after = [0; 3];
