@@ -303,16 +303,13 @@ impl<'a> MessageRef<'a> {
             ..
         } = self.request;
         let start = content.span.start;
-        let (whole, mark) = match self.message.item {
-            Some(item) => {
-                let item = &conversation.items[item];
-                (&item.whole, item.mark)
-            }
-            None => {
-                let mut members = layout.members.iter();
-                let member = members.find(|member| member.value.start == start);
-                (&content.span, member.and_then(|member| member.mark))
-            }
+        let (whole, mark) = if let Some(item) = self.message.item {
+            let item = &conversation.items[item];
+            (&item.whole, item.mark)
+        } else {
+            let mut members = layout.members.iter();
+            let member = members.find(|member| member.value.start == start);
+            (&content.span, member.and_then(|member| member.mark))
         };
         match mark {
             Some(mark) => MessageKey::Long(mark, start - whole.start),
