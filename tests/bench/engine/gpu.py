@@ -118,7 +118,7 @@ class Kit:
 
     def run(self, *command, env=None):
         """Runs a program of the kit and passes on what it prints; its lines and its exit code."""
-        variables = {**os.environ, **self.variables, **(env or {})}
+        variables = {**os.environ, **(env or {}), **self.variables}
         lines = []
         with subprocess.Popen(list(map(str, command)), env=variables, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout:
@@ -133,9 +133,8 @@ class Kit:
 def golden(kit):
     """PyTorch's golden values"""
     for dtype in ("f32", "bf16"):
-        lines, code = kit.run(
-            kit.bin / "engine-tests", "golden", "--nocapture", "--test-threads=1", env={"METACLAW_GOLDEN_DTYPE": dtype}
-        )
+        env = engine.environment(kit.options) | {"METACLAW_GOLDEN_DTYPE": dtype}
+        lines, code = kit.run(kit.bin / "engine-tests", "golden", "--nocapture", "--test-threads=1", env=env)
         worst = [float(number) for line in lines for number in re.findall(r"worst: \(([^,]+),", line)]
         result = next((line for line in lines if line.startswith("test result:")), "no result")
         emit(f"{dtype}: largest distance", max(worst, default=None), result)
