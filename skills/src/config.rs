@@ -129,9 +129,10 @@ pub enum WishPlace {
 #[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MemoryConfig {
-    /// Remembers facts that you tell, and adds those that matter to the system text of new sessions. Turn it on only
-    /// for an agent that has no memory of its own (docs/using/memory.md).
-    pub enabled: bool,
+    /// Remembers facts that you tell, and adds those that matter to the system text of new sessions. Without it, this
+    /// is done for all agents but OpenClaw, Claude Code and Hermes, which have a memory of their own
+    /// (docs/using/memory.md).
+    pub enabled: Option<bool>,
     /// The folder of memories. Without it, the folder `memory` in the home folder.
     #[schemars(extend("format" = "path"))]
     pub dir: Option<PathBuf>,
@@ -181,6 +182,15 @@ pub struct MemoryConfig {
     /// Without it, no such line is written.
     #[schemars(extend("format" = "path"))]
     pub telemetry_path: Option<PathBuf>,
+}
+
+// === impl MemoryConfig ===
+
+impl MemoryConfig {
+    /// Returns whether any agent has memories.
+    pub fn is_on(&self) -> bool {
+        self.enabled != Some(false)
+    }
 }
 
 /// Which memories a session gets.

@@ -20,7 +20,8 @@ use crate::places::Places;
 use crate::report::StageReport;
 use crate::vllm;
 
-const NAMES: &str = "cookbook, engine, episodes, learn, relay, sft, tinker-peer";
+const NAMES: &str =
+    "cookbook, engine, episodes, hearing, learn, relay, restraint, sft, tinker-peer";
 
 /// The packages that `metaclaw train` is compared with.
 const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
@@ -41,6 +42,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     match name.as_str() {
         "learn" => with_model(places, "learn", &quick_or("learn", args), BOTH, args),
         "episodes" => with_model(places, "episodes", "episodes", BOTH, args),
+        "hearing" | "restraint" => preferences(places, name, args),
         "relay" => relay::run(places, args),
         "tinker-peer" => skyrl::run(places, args),
         "sft" => script(places, "sft/sft.py", SFT, &[], args),
@@ -67,6 +69,13 @@ pub(crate) fn laptop(places: &Places, args: &[String]) -> Result<()> {
     let mut script = Command::new(places.target.join("release").join("laptop"));
     script.args(args).env("METACLAW_TEST_MODEL", model);
     command::run(for_release(places, &mut script))
+}
+
+/// What rules hear, and which memories a request gets: no model is needed.
+fn preferences(places: &Places, measure: &str, args: &[String]) -> Result<()> {
+    program::build(places, &["preferences"])?;
+    let program = places.target.join("release").join("preferences");
+    command::run(Command::new(program).arg(measure).args(args))
 }
 
 fn with_model(

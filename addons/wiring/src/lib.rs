@@ -35,7 +35,7 @@ pub use self::{
     keys::Models,
     openclaw::{detect, entry::models},
     outcome::WiringError,
-    profile::{AgentProfile, OPENCLAW, PROFILES, profile},
+    profile::{AgentProfile, OPENCLAW, PROFILES, profile, remembering},
     settings::Settings,
     surroundings::Surroundings,
     target::Target,

@@ -6,7 +6,7 @@ use std::{
     sync::LazyLock,
 };
 
-use metaclaw_chat::{Secret, substituted};
+use metaclaw_chat::{AgentId, Secret, substituted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -42,6 +42,9 @@ pub struct AgentProfile {
     pub name: String,
     /// The name that it sends to the proxy, if that is another than `id`.
     caller: Option<String>,
+    /// Whether it remembers facts by itself.
+    #[serde(default)]
+    keeps_memory: bool,
     programs: Vec<String>,
     folder: Vec<String>,
     traces: Vec<Vec<String>>,
@@ -100,6 +103,12 @@ struct KeyRow {
 /// Returns the profile whose [`AgentProfile::id`] is `id`.
 pub fn profile(id: &str) -> Option<&'static AgentProfile> {
     PROFILES.iter().find(|agent| agent.id == id)
+}
+
+/// Returns the agents that remember facts by themselves, by the names that they send to the proxy.
+pub fn remembering() -> impl Iterator<Item = AgentId> {
+    let agents = PROFILES.iter().filter(|agent| agent.keeps_memory);
+    agents.filter_map(|agent| agent.caller().parse().ok())
 }
 
 // === impl Surroundings ===

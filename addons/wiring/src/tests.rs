@@ -82,6 +82,12 @@ fn the_agent_is_told_the_context_window_of_the_settings() {
 }
 
 #[test]
+fn hosts_with_a_memory_are_known_by_the_names_that_they_send() {
+    let names: Vec<String> = crate::remembering().map(|it| it.to_string()).collect();
+    assert_eq!(names, ["main", "claude-code", "hermes"]);
+}
+
+#[test]
 fn the_agent_asks_us_first_and_the_former_model_next() {
     let house = House::openclaw(FILE);
     house.wire_openclaw(&target(30_000));

@@ -100,7 +100,7 @@ impl Hearing {
     /// Returns the model of `llm.*` if its key is configured, else the policy model. Returns `None` if wishes and memory
     /// are off, or if the judge's model detects them.
     pub(crate) fn from_config(config: &Config, policy: &Policy, judging: &Judging) -> Option<Self> {
-        let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.enabled);
+        let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.is_on());
         if !is_wanted || matches!(judging, Judging::Nobody | Judging::Models { .. }) {
             return None;
         }
@@ -114,7 +114,7 @@ impl Hearing {
 
 /// Returns who hears what is typed to any agent: the judge's model, or another.
 pub(crate) fn hearer(config: &Config, policy: &Policy, judging: &Judging) -> Option<Hearing> {
-    let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.enabled);
+    let is_wanted = config.turns.enabled && (config.wishes.enabled || config.memory.is_on());
     match judging {
         Judging::Models { first, .. } => is_wanted.then(|| Hearing::Model(first.clone())),
         _ => Hearing::from_config(config, policy, judging),

@@ -9,7 +9,7 @@ use metaclaw_settings::{
     Config, InertUse, Loaded, Policy,
     address::{host, is_bedrock, is_here},
 };
-use metaclaw_wiring::OPENCLAW;
+use metaclaw_wiring::{OPENCLAW, remembering};
 
 use self::egress::egress;
 use crate::{
@@ -153,7 +153,21 @@ fn learns(config: &Config, policy: &Policy, judging: &Judging) -> String {
     if !config.turns.enabled {
         return format!("nothing: turns are not kept (turns.enabled); {by_hand}");
     }
+    let by_hand = format!("{by_hand}; {}", facts(config));
     format!("{by_hand}; {}", weights(config, policy, judging))
+}
+
+/// Returns for which agents facts are remembered.
+fn facts(config: &Config) -> String {
+    match config.memory.enabled {
+        Some(true) => "facts that you tell, for every agent (memory.enabled)".to_owned(),
+        Some(false) => "no facts (memory.enabled)".to_owned(),
+        None => {
+            let hosts: Vec<String> = remembering().map(|agent| agent.to_string()).collect();
+            let hosts = hosts.join(", ");
+            format!("facts that you tell, except to agents with a memory of their own ({hosts})")
+        }
+    }
 }
 
 fn weights(config: &Config, policy: &Policy, judging: &Judging) -> String {

@@ -232,6 +232,7 @@ impl SessionContexts {
             let held_back = library.held_back(&agent);
             let held_back = held_back.shown(|text| shown.iter().any(|part| part.contains(text)));
             let lessons = library.lessons_beside(&held_back, &agent, &query, adapter.as_deref());
+            let memory = memory.filter(|memory| memory.is_on_for(&agent));
             let recalled = memory.and_then(|memory| recall(&memory, &agent, &session, &query));
             lessons.behind(recalled.as_deref())
         });

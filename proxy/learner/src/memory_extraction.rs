@@ -50,6 +50,9 @@ pub(crate) async fn buffer_turn(
     turn: &Turn,
     turns: &UnreadTurns,
 ) -> Result<(), IngestError> {
+    if !memory.is_on_for(&turn.agent) {
+        return Ok(());
+    }
     let Some(said) = words(memory, turn) else {
         return Ok(());
     };
@@ -231,7 +234,7 @@ fn tell(agent: &AgentId, remembered: &Remembered) {
             content,
             ..
         }) => {
-            log_lesson!(info, "remembered, from the next session on: {content}  (metaclaw memory forget {id})";
+            log_lesson!(info, "remembered as a fact, not as a wish, from the next session on: {content}  (metaclaw memory forget {id})";
                 agent, memory = id, "a fact was remembered");
         }
         Remembered::Waits(Memory {

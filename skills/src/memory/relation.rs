@@ -2,6 +2,7 @@
 //! the shapes of the Python original.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::LazyLock,
 };
@@ -75,8 +76,8 @@ pub(super) struct ReadMemory<'m> {
     spelled: Vec<String>,
     words: BTreeSet<String>,
     subject: Option<Vec<String>>,
-    /// What it says no longer holds.
-    corrected: Option<&'m str>,
+    /// What it says no longer holds, once that was searched.
+    corrected: OnceCell<Option<String>>,
 }
 
 // === impl ReadMemory ===
@@ -90,7 +91,7 @@ impl<'m> ReadMemory<'m> {
             spelled: spelled(&memory.content).collect(),
             words: terms(&memory.content).into_iter().collect(),
             subject: subject(&memory.content),
-            corrected: corrected(&memory.content),
+            corrected: OnceCell::new(),
         }
     }
 
@@ -101,7 +102,9 @@ impl<'m> ReadMemory<'m> {
         if self.memory.is_pinned() {
             return Relation::None;
         }
-        if new.corrected.is_some_and(|said| self.is_about(said)) {
+        let content = &new.memory.content;
+        let no_longer = (new.corrected).get_or_init(|| corrected(content).map(str::to_owned));
+        if no_longer.as_ref().is_some_and(|said| self.is_about(said)) {
             return Relation::OutOfDate;
         }
         if self.memory.kind != new.memory.kind {

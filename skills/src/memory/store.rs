@@ -8,7 +8,7 @@
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -44,6 +44,8 @@ pub struct MemoryStore(Arc<StoreInner>);
 struct StoreInner {
     dir: PathBuf,
     config: MemoryConfig,
+    /// Agents that have a memory of their own.
+    remembering: BTreeSet<AgentId>,
     files: Mutex<BTreeMap<AgentId, ReadFile>>,
     texts: Texts,
     scopes: Mutex<BTreeMap<(AgentId, SessionId), MemoryScope>>,
@@ -70,9 +72,20 @@ pub enum Remembered {
 impl MemoryStore {
     /// Returns a store in a folder. The first change creates the folder.
     pub fn open(dir: impl Into<PathBuf>, config: MemoryConfig) -> Self {
+        Self::open_beside(dir, config, [])
+    }
+
+    /// Returns a store as [`Self::open`] does. These agents have a memory of their own, and need none unless
+    /// `memory.enabled` says so.
+    pub fn open_beside(
+        dir: impl Into<PathBuf>,
+        config: MemoryConfig,
+        remembering: impl IntoIterator<Item = AgentId>,
+    ) -> Self {
         Self(Arc::new(StoreInner {
             dir: dir.into(),
             config,
+            remembering: remembering.into_iter().collect(),
             files: Mutex::default(),
             texts: Texts::default(),
             scopes: Mutex::default(),
@@ -85,6 +98,12 @@ impl MemoryStore {
 
     pub fn dir(&self) -> &Path {
         &self.0.dir
+    }
+
+    /// Returns whether facts are remembered for an agent, and its sessions get them.
+    pub fn is_on_for(&self, agent: &AgentId) -> bool {
+        let has_none = !self.0.remembering.contains(agent);
+        self.0.config.enabled.unwrap_or(has_none)
     }
 
     /// Returns the scope of requests that name none.

@@ -107,7 +107,7 @@ impl GatewayMaker<'_> {
 
     pub(super) fn memory(&self) -> Option<MemoryStore> {
         let memory = &self.lessons.memory;
-        memory.config().enabled.then(|| memory.clone())
+        memory.config().is_on().then(|| memory.clone())
     }
 }
 

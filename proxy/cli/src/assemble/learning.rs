@@ -98,7 +98,7 @@ impl LearningMaker<'_> {
             is_chatting: Arc::new(move || chats.has_chats()),
             listener,
             external_teacher,
-            memory: Some(memory).filter(|memory| memory.config().enabled),
+            memory: Some(memory).filter(|memory| memory.config().is_on()),
             evolver: evolver.map(|evolver| (lessons.library.clone(), evolver)),
             on_swap: Arc::new(move |agent, adapter| {
                 serving.set(agent, adapter.map(AdapterName::as_str));

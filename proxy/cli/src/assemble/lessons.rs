@@ -12,6 +12,7 @@ use metaclaw_skills::{
     LearnError, Library, MemoryStore, SettledLessons, SkillWarning, install_bank,
 };
 use metaclaw_turns::TurnLog;
+use metaclaw_wiring::remembering;
 use tokio::{
     task::{JoinError, spawn_blocking},
     time::{Instant, timeout},
@@ -38,7 +39,7 @@ pub(crate) fn library(config: &Config, home: &Home) -> (Library, Vec<SkillWarnin
 pub(crate) fn memory(config: &Config, home: &Home) -> MemoryStore {
     let config = config.memory.clone();
     let folder = config.dir.clone().unwrap_or_else(|| home.memory());
-    MemoryStore::open(folder, config)
+    MemoryStore::open_beside(folder, config, remembering())
 }
 
 /// Opens both, and finishes what an earlier process left half done. Also returns what cannot be used.

@@ -160,7 +160,7 @@ fn heard_with(text: &str) -> Option<String> {
 
 #[test]
 fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
-    let llm = "what you type, to detect wishes (m)";
+    let llm = "what you type, to detect wishes and facts (m)";
     let elsewhere = LLM.replace("http://127.0.0.1:9", "https://a.example");
     let with = |text: &str| heard_with(&format!("{elsewhere}{text}"));
     assert_eq!(with("judge: {kind: rules}\n").as_deref(), Some(llm));
@@ -169,7 +169,7 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
     assert_eq!(with("").as_deref(), Some(llm), "the judge hears as well");
     for nobody in [
         "judge: {kind: off}\n",
-        "judge: {kind: rules}\nwishes: {enabled: false}\n",
+        "judge: {kind: rules}\nwishes: {enabled: false}\nmemory: {enabled: false}\n",
         "judge: {kind: rules}\nturns: {enabled: false}\n",
     ] {
         assert_eq!(with(nobody), None, "{nobody}");
@@ -178,7 +178,7 @@ fn where_the_judge_hears_nothing_llm_is_asked_and_else_the_policy_model() {
     let through = "llm: {api_base: 'https://a.example/v1', model_id: m}\n";
     assert_eq!(heard_with(through), None);
     let remote = heard_with("rl: {remote_url: 'https://b.example'}\n").unwrap();
-    assert_eq!(remote, "what you type, to detect wishes");
+    assert_eq!(remote, "what you type, to detect wishes and facts");
 }
 
 #[test]

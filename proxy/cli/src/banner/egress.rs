@@ -145,7 +145,7 @@ impl Receivers {
     }
 
     fn of_hearing(&mut self, config: &Config, policy: &Policy, judging: &Judging, to: &str) {
-        let heard = match (config.wishes.enabled, config.memory.enabled) {
+        let heard = match (config.wishes.enabled, config.memory.is_on()) {
             (true, true) => "wishes and facts",
             (true, false) => "wishes",
             (false, true) => "facts",

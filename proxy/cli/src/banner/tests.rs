@@ -41,7 +41,7 @@ fn a_laptop_keeps_everything() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    demo.gguf on the local trainer
-      learns    wishes from what you say, and skills that you write or accept, from the next session on; weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate
+      learns    wishes from what you say, and skills that you write or accept, from the next session on; facts that you tell, except to agents with a memory of their own (main, claude-code, hermes); weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate
       leaves    nothing: all models are on this machine
       page      metaclaw ui  (opens it in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
@@ -67,9 +67,9 @@ fn auto_without_a_model_says_that_no_weights_learn() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode auto)
       serves    big-1 at api.example
-      learns    wishes from what you say, and skills that you write or accept, from the next session on; no weights (trainer.model names no model to train)
+      learns    wishes from what you say, and skills that you write or accept, from the next session on; facts that you tell, except to agents with a memory of their own (main, claude-code, hermes); no weights (trainer.model names no model to train)
       leaves    api.example: chats
-                judge.example: what you type, to detect wishes (big)
+                judge.example: what you type, to detect wishes and facts (big)
       no effect memory.enabled, memory.dir: no memory
       no effect wechat.enabled: nothing
       page      metaclaw ui  (opens it in your browser)
@@ -182,7 +182,7 @@ fn what_leaves_is_true_of_every_combination() {
     insta::assert_snapshot!(egress_of(&format!("{LLM}{judge}"), TRAINER), @r"
     train.example: chats; turns to train on
     cloud.example: chats that the policy model cannot answer
-    judge.example: turns to judge (big); what you type, to detect wishes (big)
+    judge.example: turns to judge (big); what you type, to detect wishes and facts (big)
     ");
     let own = "upstreams: {own: {url: 'https://own.example'}}\n";
     let work = |keys: &str| format!("{LLM}{own}agents: {{work: {{{keys}}}}}\n");
@@ -257,7 +257,7 @@ fn nothing_leaves_to_train_on_before_it_is_allowed_or_where_nothing_is_kept() {
     let rule = "judge: {rules: [{on: reply, max_words: 40, score: 1}]}\n";
     let about = |text: &str| about(&format!("{rule}{text}"), &policy);
     let asked = about("privacy: {cloud_training_ok: false}\n");
-    insta::assert_snapshot!(asked.leaves, @"train.example: chats; what you type, to detect wishes");
+    insta::assert_snapshot!(asked.leaves, @"train.example: chats; what you type, to detect wishes and facts");
     assert!(
         asked
             .learns
@@ -367,9 +367,9 @@ fn a_service_that_may_be_sent_texts_serves_and_is_named_wherever_they_go() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    Qwen/Qwen3-8B at tinker.example (a server with Tinker's API)
-      learns    wishes from what you say, and skills that you write or accept, from the next session on; weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate
+      learns    wishes from what you say, and skills that you write or accept, from the next session on; facts that you tell, except to agents with a memory of their own (main, claude-code, hermes); weights by context_distillation, whenever a batch is ready, and they serve once they pass the gate
       leaves    tinker.example: chats; turns to judge; turns to train on
-                api.example: chats that the policy model cannot answer; failed turns, to write skills from (big-1); what you type, to detect wishes (big-1)
+                api.example: chats that the policy model cannot answer; failed turns, to write skills from (big-1); what you type, to detect wishes and facts (big-1)
       page      metaclaw ui  (opens it in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
@@ -382,8 +382,8 @@ fn a_service_that_may_be_sent_nothing_serves_nothing_and_others_answer() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    big-1 at api.example; Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
-      learns    wishes from what you say, and skills that you write or accept, from the next session on; no weights (privacy.cloud_training_ok is not true)
-      leaves    api.example: chats; failed turns, to write skills from (big-1); what you type, to detect wishes (big-1)
+      learns    wishes from what you say, and skills that you write or accept, from the next session on; facts that you tell, except to agents with a memory of their own (main, claude-code, hermes); no weights (privacy.cloud_training_ok is not true)
+      leaves    api.example: chats; failed turns, to write skills from (big-1); what you type, to detect wishes and facts (big-1)
       page      metaclaw ui  (opens it in your browser)
       try       curl -N http://127.0.0.1:30000/v1/chat/completions -H 'content-type: application/json' -d '{"model":"default","stream":true,"max_tokens":200,"messages":[{"role":"user","content":"In one sentence: why do we need sleep?"}]}'
     "#);
@@ -402,7 +402,7 @@ fn where_nobody_answers_without_the_service_the_banner_says_what_to_do() {
       base URL  http://127.0.0.1:30000/v1
       settings  config.yaml (mode rl)
       serves    nothing yet: `metaclaw setup` asks for a provider, or allow the training server (metaclaw config privacy.cloud_training_ok true); Qwen/Qwen3-8B at tinker.example is sent nothing and does not answer (privacy.cloud_training_ok is not true)
-      learns    wishes from what you say, and skills that you write or accept, from the next session on; no weights (privacy.cloud_training_ok is not true)
+      learns    wishes from what you say, and skills that you write or accept, from the next session on; facts that you tell, except to agents with a memory of their own (main, claude-code, hermes); no weights (privacy.cloud_training_ok is not true)
       leaves    nothing: there is no model to ask yet
       page      metaclaw ui  (opens it in your browser)
       try       metaclaw setup  (asks for your provider; then start again)

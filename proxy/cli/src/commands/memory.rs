@@ -94,7 +94,7 @@ async fn show(context: &Context, wanted: ListMemories, json: bool) -> anyhow::Re
         return Ok(out::json(&view.memories)?);
     }
     if !view.is_enabled {
-        out::line("memory is off (memory.enabled): no session gets any")?;
+        out::line("memory is off (memory.enabled is false): no session gets any")?;
     }
     if view.memories.is_empty() {
         out::line(if is_search {

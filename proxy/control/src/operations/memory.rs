@@ -82,7 +82,7 @@ fn view(store: &MemoryStore, wanted: &ListMemories) -> Result<MemoriesView, Memo
     memories.drain(..too_many);
     Ok(MemoriesView {
         memories,
-        is_enabled: store.config().enabled,
+        is_enabled: store.config().is_on(),
     })
 }
 
@@ -98,7 +98,7 @@ fn change(store: &MemoryStore, change: MemoryChange) -> Result<String, MemoryErr
             let scope = scope.unwrap_or_else(|| store.default_scope());
             let memory = store.write_down(&agent, &scope, kind, &content, is_pinned)?;
             let id = &memory.memory_id;
-            let when = if store.config().enabled {
+            let when = if agent == AgentId::shared() || store.is_on_for(&agent) {
                 "from the next session on"
             } else {
                 "once memory.enabled is true"

@@ -9,8 +9,15 @@ use super::harness::{BRIEF, Harness, SetUp};
 const HEADING: &str = "## What the user has told you";
 
 async fn with_memory() -> (tempfile::TempDir, MemoryStore, Harness) {
+    with_memory_beside([]).await
+}
+
+/// These agents have a memory of their own.
+async fn with_memory_beside(
+    remembering: impl IntoIterator<Item = AgentId>,
+) -> (tempfile::TempDir, MemoryStore, Harness) {
     let dir = tempfile::tempdir().unwrap();
-    let store = MemoryStore::open(dir.path(), MemoryConfig::default());
+    let store = MemoryStore::open_beside(dir.path(), MemoryConfig::default(), remembering);
     let harness = Harness::with(SetUp {
         memory: Some(store.clone()),
         ..SetUp::taught(&[BRIEF])
@@ -52,7 +59,7 @@ async fn a_session_gets_memories_once_and_wishes_stand_behind_them() {
     has(&first, [": The shop runs on Postgres 16.\n"]);
     assert!(first.ends_with("- Be brief."), "{first}");
     // What is learned meanwhile comes with the next session: the provider's cache keeps this one's prefix.
-    write_down(&store, "default", "The shop has two replicas.");
+    write_down(&store, "default", "Our Postgres has two replicas.");
     let second = system_text(&mut harness, &session, &texts).await;
     assert_eq!(second, first);
     let next = system_text(&mut harness, &in_session("t", "main"), &texts[..1]).await;
@@ -60,6 +67,14 @@ async fn a_session_gets_memories_once_and_wishes_stand_behind_them() {
     // A side turn gets none.
     let side = system_text(&mut harness, &in_session("u", "side"), &texts[..1]).await;
     assert_eq!(side, "");
+}
+
+#[tokio::test]
+async fn an_agent_with_a_memory_of_its_own_gets_no_memories() {
+    let (_dir, store, mut harness) = with_memory_beside([AgentId::default_agent()]).await;
+    write_down(&store, "default", "My name is Anna.");
+    let system = system_text(&mut harness, "", &["What is my name?"]).await;
+    assert!(!system.contains("Anna"), "{system}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     Ask, AskFailed, Listener, Parts,
-    testing::{Running, Said, World, append, parts, progress, said},
+    testing::{Running, Said, World, append, append_for, parts, progress, said},
 };
 
 /// A model that gives one answer, and remembers what it was asked.
@@ -48,7 +48,8 @@ impl MemoryWorld {
     async fn new(config: MemoryConfig, answer: Result<&'static str, &'static str>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = TurnLog::open(&dir.path().join("turns"), &TurnsConfig::default()).unwrap();
-        let memory = MemoryStore::open(dir.path().join("memory"), config);
+        let remembering = ["hermes".parse().unwrap()];
+        let memory = MemoryStore::open_beside(dir.path().join("memory"), config, remembering);
         let model = Arc::new(ScriptedModel {
             answer,
             asked: Mutex::default(),
@@ -135,6 +136,19 @@ async fn a_model_is_asked_once_for_several_messages_and_sees_only_the_owners() {
         memory.said.as_deref(),
         Some("By the way, we deploy with Nomad since May.")
     );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_remembers_by_itself_is_not_read_for_facts() {
+    let world = MemoryWorld::new(every(1), Err("the budget is spent")).await;
+    let hermes = "hermes".parse().unwrap();
+    let talk = [said("My name is Anna.", "Noted.", 1)];
+    append_for(&hermes, &world.log, &World::default(), "a", &talk).await;
+    // Turns are read in their order.
+    world.talk("b", &["I live in Rome."]).await;
+    world.until(|world| !world.contents().is_empty()).await;
+    assert_eq!(world.contents(), ["I live in Rome."]);
     world.end().await;
 }
 

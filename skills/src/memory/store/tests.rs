@@ -196,6 +196,24 @@ fn memories_are_found_by_their_words_within_the_budgets() {
 }
 
 #[test]
+fn an_agent_with_a_memory_of_its_own_gets_none_unless_the_settings_say_so() {
+    let own: AgentId = "hermes".parse().unwrap();
+    for (enabled, for_own, for_others) in [
+        (None, false, true),
+        (Some(true), true, true),
+        (Some(false), false, false),
+    ] {
+        let config = MemoryConfig {
+            enabled,
+            ..MemoryConfig::default()
+        };
+        let store = MemoryStore::open_beside("memory", config, [own.clone()]);
+        let is_on = (store.is_on_for(&own), store.is_on_for(&main_agent()));
+        assert_eq!(is_on, (for_own, for_others), "{enabled:?}");
+    }
+}
+
+#[test]
 fn agents_and_scopes_keep_their_memories_apart() {
     let (_dir, store) = store(MemoryConfig::default());
     told(&store, "s", 1, "My name is Anna.");
