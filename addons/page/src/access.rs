@@ -73,7 +73,7 @@ pub(crate) async fn admit(
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    if shows_token(headers, state.token()) || shows_cookie(headers, &state) {
+    if shows_token(headers, &state.token) || shows_cookie(headers, &state) {
         return next.run(request).await;
     }
     signed_out().into_response()
@@ -84,7 +84,7 @@ pub(crate) async fn admit(
 /// The page after it is opened by a page of ours: a browser that followed a link of another program or site would not
 /// show a `SameSite=Strict` cookie on a redirect.
 pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery) -> Response {
-    let Some(cookie) = state.logins().redeem(&query.code, now_ms()) else {
+    let Some(cookie) = state.logins.redeem(&query.code, now_ms()) else {
         return if shows_cookie(headers, state) {
             signed_in(None).into_response()
         } else {
@@ -102,7 +102,7 @@ pub(crate) fn log_in(state: &PageState, headers: &HeaderMap, query: &LoginQuery)
 /// Signs out all browsers. The server keeps no list of cookies, so it cannot end a single one. Deleting the cookie in
 /// this browser alone would not be enough, because a copy of the cookie would stay valid.
 pub(crate) fn sign_out(state: &PageState, headers: &HeaderMap) -> Result<Response, PageFailure> {
-    let ended = state.logins().end_all().context("nobody was signed out");
+    let ended = state.logins.end_all().context("nobody was signed out");
     ended.map_err(OperationFailure::unavailable)?;
     let forget = [(header::SET_COOKIE, set_cookie(headers, "", 0))];
     Ok((forget, signed_out()).into_response())
@@ -130,7 +130,7 @@ fn shows_cookie(headers: &HeaderMap, state: &PageState) -> bool {
     let pairs = all.filter_map(|it| it.to_str().ok());
     let mut pairs = pairs.flat_map(|it| it.split(';'));
     pairs.any(|pair| match pair.trim().split_once('=') {
-        Some((its, value)) => its == name && state.logins().is_valid(value, now_ms()),
+        Some((its, value)) => its == name && state.logins.is_valid(value, now_ms()),
         None => false,
     })
 }

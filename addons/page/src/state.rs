@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -25,11 +24,12 @@ const MAX_AGENTS: usize = 50;
 const REMEMBERED: usize = 5;
 
 /// What every handler of the page uses. Clones share it.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("PageState({instance:?})")]
 pub struct PageState {
     instance: Arc<Instance>,
-    token: Arc<str>,
-    logins: Arc<BrowserLogins>,
+    pub(crate) token: Arc<str>,
+    pub(crate) logins: Arc<BrowserLogins>,
     tasks: TaskTracker,
     long_tasks: Arc<Mutex<VecDeque<LongTask>>>,
     last_hash: Arc<tokio::sync::Mutex<Option<SharedHash>>>,
@@ -89,14 +89,6 @@ impl PageState {
             long_tasks: Arc::default(),
             last_hash: Arc::default(),
         }
-    }
-
-    pub(crate) fn token(&self) -> &str {
-        &self.token
-    }
-
-    pub(crate) fn logins(&self) -> &BrowserLogins {
-        &self.logins
     }
 
     pub(crate) fn running(&self) -> Option<&Rooms> {
@@ -212,12 +204,4 @@ impl PageState {
 
 fn refused(error: anyhow::Error) -> PageFailure {
     OperationFailure::unavailable(error).into()
-}
-
-impl fmt::Debug for PageState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageState")
-            .field("instance", &self.instance)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,12 +1,13 @@
 //! Addresses of servers.
 
-use std::{fmt, ops::Deref, str::FromStr};
+use std::str::FromStr;
 
 use reqwest::Url;
 use serde::Deserialize;
 
 /// An address that begins with `http://` or `https://`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, derive_more::Deref, derive_more::Display)]
+#[display("{}", _0.as_str().trim_end_matches('/'))]
 #[serde(try_from = "String")]
 pub struct HttpAddress(Url);
 
@@ -47,20 +48,6 @@ impl TryFrom<String> for HttpAddress {
 
     fn try_from(text: String) -> Result<Self, HttpAddressError> {
         text.parse()
-    }
-}
-
-impl Deref for HttpAddress {
-    type Target = Url;
-
-    fn deref(&self) -> &Url {
-        &self.0
-    }
-}
-
-impl fmt::Display for HttpAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_str().trim_end_matches('/'))
     }
 }
 

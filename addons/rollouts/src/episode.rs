@@ -201,7 +201,7 @@ impl EpisodeRunner<'_> {
             task: task.fields.clone(),
             base_url: opened.base_url.at_host(host),
             anthropic_base_url: opened.anthropic_base_url.at_host(host),
-            api_key: opened.api_key.clone(),
+            api_key: opened.api_key.expose().to_owned(),
             max_turns: self.file.max_turns,
         }
     }

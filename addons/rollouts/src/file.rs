@@ -103,7 +103,6 @@ pub enum RewardSource {
 pub struct FunctionSource {
     pub url: HttpAddress,
     /// The environment variable with its key.
-    #[serde(default)]
     pub key_env: Option<String>,
     #[serde(default = "a_minute")]
     pub timeout: Span,
@@ -117,10 +116,8 @@ pub struct JudgeSource {
     pub base_url: HttpAddress,
     pub model: String,
     /// The environment variable with its key.
-    #[serde(default)]
     pub key_env: Option<String>,
     /// What counts as success, in place of the task's own text.
-    #[serde(default)]
     pub instructions: Option<String>,
     #[serde(default = "a_minute")]
     pub timeout: Span,

@@ -33,7 +33,8 @@ const OUTPUT_TAIL: usize = 256 << 10;
 const MAX_REWARD: u64 = 1 << 20;
 
 /// What a program is run on: the same for a program of this machine and for `POST /run` of another one's.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(derive_more::Debug, Clone, Serialize, Deserialize)]
+#[debug("ProgramJob({rollout:?})")]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramJob {
     pub rollout: RolloutId,
@@ -42,7 +43,6 @@ pub(crate) struct ProgramJob {
     pub base_url: String,
     pub anthropic_base_url: String,
     pub api_key: String,
-    #[serde(default)]
     pub max_turns: Option<u32>,
 }
 
@@ -314,14 +314,6 @@ impl ProgramOutput {
             write!(self.file, "\n[{n} bytes are left out here]\n")?;
         }
         self.file.write_all(self.tail.make_contiguous())
-    }
-}
-
-impl fmt::Debug for ProgramJob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgramJob")
-            .field("rollout", &self.rollout)
-            .finish_non_exhaustive()
     }
 }
 

@@ -34,12 +34,12 @@ pub(crate) struct RolloutRequest {
     pub run: String,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub(crate) struct OpenedRollout {
     pub id: RolloutId,
     pub base_url: HttpAddress,
     pub anthropic_base_url: HttpAddress,
-    pub api_key: String,
+    pub api_key: Secret,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -238,12 +238,4 @@ pub(crate) fn error_message(bytes: &[u8]) -> String {
         Some(text.to_owned())
     });
     message.unwrap_or_else(|| excerpt(&String::from_utf8_lossy(bytes)).into_owned())
-}
-
-impl fmt::Debug for OpenedRollout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenedRollout")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
 }

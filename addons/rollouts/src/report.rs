@@ -52,7 +52,12 @@ pub struct PassAtK {
 
 /// How far the episodes of training got. Each is counted once: `opened` is the sum of `scored`, `failed` and
 /// `unfinished`, and `scored` is the sum of the last three.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, derive_more::Display,
+)]
+#[display(
+    "episodes: {opened} opened = {scored} scored + {failed} failed + {unfinished} unfinished; {scored} scored = {trained} trained + {without_difference} in groups without difference + {not_trained} not trained"
+)]
 pub struct EpisodeFunnel {
     pub opened: usize,
     pub scored: usize,
@@ -199,18 +204,6 @@ impl fmt::Display for Measurement {
             write!(f, "; {} failed and do not count", self.n_failed)?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for EpisodeFunnel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (opened, scored, failed) = (self.opened, self.scored, self.failed);
-        let (unfinished, flat) = (self.unfinished, self.without_difference);
-        let (trained, not_trained) = (self.trained, self.not_trained);
-        write!(
-            f,
-            "episodes: {opened} opened = {scored} scored + {failed} failed + {unfinished} unfinished; {scored} scored = {trained} trained + {flat} in groups without difference + {not_trained} not trained"
-        )
     }
 }
 

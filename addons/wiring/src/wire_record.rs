@@ -25,7 +25,6 @@ pub struct WireRecord {
     /// The origin of the proxy that it uses, for example `http://127.0.0.1:30000`.
     pub origin: String,
     /// What OpenClaw asked by its own settings when its owner wired it.
-    #[serde(default)]
     asks: Option<String>,
     /// The changes in its files, made or about to be made. Empty while the files are unchanged.
     pub(crate) files: Vec<FileRecord>,

@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use metaclaw_chat::{AgentId, now_ms};
 use metaclaw_control::{
     browser_logins::BrowserLogins,
-    home::{Home, RunFile},
+    home::{Home, RunFile, origin},
     instance::{GatewayRoom, Instance, Rooms, RunRoom},
     privacy, server,
     token_budget::{self, TokenBudget},
@@ -42,7 +42,7 @@ use crate::{
     logging::warn_dropped,
     signals::Signals,
     site::{Site, random_token},
-    wires::{Pointed, WireLinks, origin},
+    wires::{Pointed, WireLinks},
 };
 
 mod adapters;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use metaclaw_chat::{AgentId, Mode};
-use metaclaw_control::{privacy, status::RunSummary};
+use metaclaw_control::{home::origin, privacy, status::RunSummary};
 use metaclaw_gateway::{LLM, POLICY, RelayOnly};
 use metaclaw_settings::{
     Config, InertUse, Loaded, Policy,
@@ -14,7 +14,7 @@ use metaclaw_wiring::{OPENCLAW, remembering};
 use self::egress::egress;
 use crate::{
     asked::{Judging, judges_complaints},
-    wires::{Pointed, is_answered, origin},
+    wires::{Pointed, is_answered},
 };
 
 mod egress;

@@ -7,7 +7,7 @@ use metaclaw_settings::address::user_folder;
 /// All variables that are text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Environment {
-    variables: Vec<(String, String)>,
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 // === impl Environment ===
@@ -34,10 +34,6 @@ impl Environment {
         let set = self.variables.iter().find(|(given, _)| given == name);
         set.map(|(_, value)| value.as_str())
             .filter(|value| !value.is_empty())
-    }
-
-    pub(crate) fn variables(&self) -> &[(String, String)] {
-        &self.variables
     }
 
     /// MetaClaw's home: `METACLAW_HOME`, else `~/.metaclaw`.

@@ -41,7 +41,7 @@ pub(crate) struct InstallationChange<'a> {
 /// An installation that is being made. Dropped before it is used, it is gone.
 #[derive(Debug)]
 pub(crate) struct StagedInstallation {
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     is_used: bool,
 }
 
@@ -154,14 +154,6 @@ impl InstallationChange<'_> {
     }
 }
 
-// === impl StagedInstallation ===
-
-impl StagedInstallation {
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-}
-
 impl Drop for StagedInstallation {
     fn drop(&mut self) {
         if !self.is_used {
@@ -193,8 +185,8 @@ mod tests {
 
     fn staged(change: &InstallationChange<'_>, text: &str) -> StagedInstallation {
         let staged = change.stage();
-        fs::create_dir(staged.folder()).unwrap();
-        fs::write(staged.folder().join(TRAINER), text).unwrap();
+        fs::create_dir(&staged.folder).unwrap();
+        fs::write(staged.folder.join(TRAINER), text).unwrap();
         staged
     }
 

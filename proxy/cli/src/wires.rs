@@ -1,10 +1,10 @@
 //! Agents that `metaclaw wire` named. They use the proxy while it listens.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{anyhow, ensure};
-use metaclaw_control::home::Home;
-use metaclaw_gateway::{AgentRouting, GatewayConfig, LLM, UpstreamConfig};
+use metaclaw_control::home::{Home, origin};
+use metaclaw_gateway::{AgentRouting, GatewayConfig, KeyConfig, LLM, UpstreamConfig};
 use metaclaw_settings::{
     Config, Policy,
     address::{is_bedrock, user_folder},
@@ -235,7 +235,7 @@ fn named(files: &[std::path::PathBuf]) -> String {
 
 pub(crate) fn surroundings(environment: &Environment) -> Surroundings {
     Surroundings {
-        variables: environment.variables().to_vec(),
+        variables: environment.variables.clone(),
         home: environment.get("HOME").map_or_else(user_folder, Into::into),
     }
 }
@@ -250,9 +250,8 @@ pub(crate) fn target_of(
 ) -> Target {
     let listen = &config.gateway.proxy;
     let mut keys = listen.keys.values();
-    let may_speak =
-        |one: &&metaclaw_gateway::KeyConfig| one.agents.iter().any(|own| own.as_str() == agent);
-    let named = keys.clone().find(may_speak).or_else(|| keys.next());
+    let named = keys.clone().find(|key| may_speak(key, agent));
+    let named = named.or_else(|| keys.next());
     let key = (listen.api_key.clone()).or_else(|| named.map(|named| named.key.clone()));
     let target = Target {
         origin: origin(proxy),
@@ -281,6 +280,10 @@ pub(crate) fn target_of(
         upstream: llm.api_base.clone(),
         ..target
     }
+}
+
+pub(crate) fn may_speak(key: &KeyConfig, agent: &str) -> bool {
+    key.agents.iter().any(|own| own.as_str() == agent)
 }
 
 /// Returns whether the settings name somebody who answers this agent.
@@ -314,12 +317,4 @@ fn own_upstream<'a>(
     let named = routing_of(agent, config)?.upstream.first()?;
     let (name, own) = config.upstreams.get_key_value(named)?;
     own.address().map(|_| (name, own))
-}
-
-pub(crate) fn origin(proxy: SocketAddr) -> String {
-    let ip = match proxy.ip() {
-        ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        ip => ip,
-    };
-    format!("http://{}", SocketAddr::new(ip, proxy.port()))
 }

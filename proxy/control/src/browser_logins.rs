@@ -3,7 +3,7 @@
 //! `metaclaw ui` asks for a code and opens a link that contains it. A browser that shows the code gets a cookie. The
 //! cookie is its own end and a keyed hash of it, so nothing is stored for each browser, and a restart signs nobody out.
 
-use std::{fmt, fs, io, path::PathBuf, sync::Mutex, time::Duration};
+use std::{fs, io, path::PathBuf, sync::Mutex, time::Duration};
 
 use metaclaw_chat::{if_there, lock, whole_ms};
 use subtle::ConstantTimeEq;
@@ -19,6 +19,8 @@ const MAX_CODES: usize = 8;
 const KEY_BYTES: usize = 32;
 
 /// The codes and the key by which browsers are signed in.
+#[derive(derive_more::Debug)]
+#[debug("BrowserLogins({file:?})")]
 pub struct BrowserLogins {
     file: PathBuf,
     key: Mutex<[u8; KEY_BYTES]>,
@@ -104,14 +106,6 @@ impl BrowserLogins {
 
     fn signature(&self, ends_ms: u64) -> blake3::Hash {
         blake3::keyed_hash(&lock(&self.key), &ends_ms.to_be_bytes())
-    }
-}
-
-impl fmt::Debug for BrowserLogins {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BrowserLogins")
-            .field("file", &self.file)
-            .finish_non_exhaustive()
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use futures_util::StreamExt as _;
-use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, future::BoxFuture};
 
 use crate::{
     client::ControlClient,

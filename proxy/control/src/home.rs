@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
 };
 
@@ -252,7 +252,8 @@ impl Home {
 }
 
 /// The addresses of the running process. Only the owner may read the file, because it contains the token.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(derive_more::Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[debug("RunFile({pid}, {control}, {base_url})")]
 pub struct RunFile {
     pub pid: u32,
     /// The address for subcommands, on this machine only.
@@ -267,13 +268,17 @@ pub struct RunFile {
     pub started_ms: u64,
     pub version: String,
     /// The settings file that it has read: `start --config` may name another than the home's.
-    #[serde(default)]
     pub settings: Option<PathBuf>,
 }
 
 // === impl RunFile ===
 
 impl RunFile {
+    /// Returns the address of the proxy without a path, for example `http://127.0.0.1:30000`.
+    pub fn origin(&self) -> &str {
+        self.base_url.trim_end_matches("/v1")
+    }
+
     fn load(path: &Path) -> io::Result<Option<Self>> {
         let Some(bytes) = if_there(fs::read(path))? else {
             return Ok(None);
@@ -289,14 +294,15 @@ impl RunFile {
     }
 }
 
-impl std::fmt::Debug for RunFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunFile")
-            .field("pid", &self.pid)
-            .field("control", &self.control)
-            .field("base_url", &self.base_url)
-            .finish_non_exhaustive()
-    }
+/// Returns the address for clients of this machine of a proxy that listens at `proxy`. Those of OpenAI's API need `/v1`
+/// behind it.
+pub fn origin(proxy: SocketAddr) -> String {
+    // Clients of this machine cannot ask an address that means all of them.
+    let host = match proxy.ip() {
+        all if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        one => one,
+    };
+    format!("http://{}", SocketAddr::new(host, proxy.port()))
 }
 
 #[cfg(test)]

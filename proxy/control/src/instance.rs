@@ -66,6 +66,8 @@ pub struct Rooms {
 }
 
 /// The process itself.
+#[derive(derive_more::Debug)]
+#[debug("RunRoom")]
 pub struct RunRoom {
     pub settings: Arc<dyn SettingsInUse>,
     /// The time at which the proxy began to listen, in milliseconds since 1970.
@@ -491,11 +493,5 @@ impl Rooms {
             }
             other => other,
         })
-    }
-}
-
-impl fmt::Debug for RunRoom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunRoom").finish_non_exhaustive()
     }
 }

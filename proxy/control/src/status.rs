@@ -1,6 +1,6 @@
 //! How the running process is, as `metaclaw status` shows it.
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use metaclaw_chat::AgentId;
 use metaclaw_gateway::{Counts, RelayOnly, UpstreamAnswers};
@@ -96,40 +96,31 @@ pub struct ProcessStatus {
 }
 
 /// How the local trainer is, or the training server of `rl.remote_url`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum TrainerStatus {
     /// It loads its model.
+    #[display("starting")]
     Starting,
-    Ready {
-        address: SocketAddr,
-        pid: u32,
-    },
+    #[display("ready at {address} (PID={pid})")]
+    Ready { address: SocketAddr, pid: u32 },
     /// It runs, but does not answer.
-    Silent {
-        address: SocketAddr,
-        pid: u32,
-    },
+    #[display("runs at {address} (PID={pid}), but does not answer")]
+    Silent { address: SocketAddr, pid: u32 },
     /// It ended and is started again.
-    Down {
-        reason: String,
-    },
+    #[display("down ({reason}); it is started again")]
+    Down { reason: String },
+    #[display("ended")]
     Ended,
     /// The server elsewhere answers, and has this model.
-    Answers {
-        url: String,
-        model: String,
-    },
+    #[display("{url} answers, and has {model}")]
+    Answers { url: String, model: String },
     /// It answers, and has none.
-    WithoutModel {
-        url: String,
-        why: String,
-    },
+    #[display("{url} has no model: {why}")]
+    WithoutModel { url: String, why: String },
     /// It does not answer, or refuses.
-    Away {
-        url: String,
-        why: String,
-    },
+    #[display("{url} cannot be used: {why}")]
+    Away { url: String, why: String },
 }
 
 /// An adapter that was to serve an agent and cannot: the base model answers in its place.
@@ -183,25 +174,6 @@ impl From<TrainerState> for TrainerStatus {
             TrainerState::Ready { address, pid } => Self::Ready { address, pid },
             TrainerState::Down { reason } => Self::Down { reason },
             TrainerState::Ended => Self::Ended,
-        }
-    }
-}
-
-// === impl TrainerStatus ===
-
-impl fmt::Display for TrainerStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Starting => write!(f, "starting"),
-            Self::Ready { address, pid } => write!(f, "ready at {address} (PID={pid})"),
-            Self::Silent { address, pid } => {
-                write!(f, "runs at {address} (PID={pid}), but does not answer")
-            }
-            Self::Down { reason } => write!(f, "down ({reason}); it is started again"),
-            Self::Ended => write!(f, "ended"),
-            Self::Answers { url, model } => write!(f, "{url} answers, and has {model}"),
-            Self::WithoutModel { url, why } => write!(f, "{url} has no model: {why}"),
-            Self::Away { url, why } => write!(f, "{url} cannot be used: {why}"),
         }
     }
 }

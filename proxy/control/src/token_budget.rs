@@ -1,7 +1,7 @@
 //! Limits the cost of model requests for learning to a budget, and keeps the count over a restart.
 
 use std::{
-    fmt, fs, io,
+    fs, io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -24,6 +24,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(30);
 
 /// The tokens that learning may spend each day, and those that it has spent.
+#[derive(derive_more::Debug)]
+#[debug("TokenBudget({:?})", self.spend(now_ms()))]
 pub struct TokenBudget {
     budget: Mutex<Budget>,
     file: PathBuf,
@@ -140,14 +142,6 @@ impl TokenBudget {
     /// A panic elsewhere leaves usable counts, because each change is one call.
     fn budget(&self) -> MutexGuard<'_, Budget> {
         lock(&self.budget)
-    }
-}
-
-impl fmt::Debug for TokenBudget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenBudget")
-            .field("spend", &self.spend(now_ms()))
-            .finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,7 @@
 //! each turn, or of each id of its reply. The loss is A times the probability ratio, so the function can express any loss of
 //! which the gradient is a sum of weighted log-probabilities.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use metaclaw_chat::{Message, TurnId};
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A function of the owner's, behind an address, that computes advantages.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct AdvantageFunction(Arc<dyn Post>);
 
 #[derive(Debug, Deserialize)]
@@ -69,12 +69,6 @@ impl AdvantageFunction {
         let steps: Vec<&RolloutStep> = groups.iter().flat_map(|group| &group.steps).collect();
         let samples: Vec<Value> = steps.iter().map(|step| sample(step)).collect();
         read(&self.0.post(&json!({"samples": samples})).await?, &steps)
-    }
-}
-
-impl fmt::Debug for AdvantageFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdvantageFunction").finish_non_exhaustive()
     }
 }
 

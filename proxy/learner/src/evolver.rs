@@ -1,6 +1,6 @@
 //! The evolver: which model writes skills, and when.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::judge::Ask;
 
@@ -8,7 +8,8 @@ use crate::judge::Ask;
 pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The model that writes skills, and the times of its requests.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Evolver({model:?}, {every_n_turns})")]
 pub struct Evolver {
     pub model: Arc<dyn Ask>,
     /// The number of an agent's main turns between two requests, at least 1.
@@ -17,15 +18,4 @@ pub struct Evolver {
     pub may_start: MayStart,
     /// The pause between two checks of the counts.
     pub look_every: Duration,
-}
-
-// === impl Evolver ===
-
-impl fmt::Debug for Evolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evolver")
-            .field("model", &self.model)
-            .field("every_n_turns", &self.every_n_turns)
-            .finish_non_exhaustive()
-    }
 }

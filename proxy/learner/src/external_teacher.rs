@@ -5,7 +5,7 @@
 //! new tokens. Ids mean the same to both models only if they have the same tokenizer, so the text that the model
 //! reports is compared with the reply.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use metaclaw_turns::Tokens;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ const HARMLESS: usize = 4;
 const COMPARED: usize = 32;
 
 /// A model with the policy's tokenizer that returns log-probabilities.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ExternalTeacher {
     post: Arc<dyn Post>,
     model: String,
@@ -116,14 +116,6 @@ impl ExternalTeacher {
             why: format!("{}: {why}", self.model),
             was_asked: true,
         })
-    }
-}
-
-impl fmt::Debug for ExternalTeacher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ExternalTeacher");
-        shown.field("model", &self.model).field("coef", &self.coef);
-        shown.finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    ops::Deref,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard,
@@ -59,6 +58,8 @@ pub type IsOff = Arc<dyn Fn(&AgentId) -> bool + Send + Sync>;
 pub type IsChatting = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// What a learner is made of.
+#[derive(derive_more::Debug)]
+#[debug("Parts({config:?})")]
 pub struct Parts {
     pub config: LearnerConfig,
     pub log: TurnLog,
@@ -92,7 +93,10 @@ pub struct Parts {
 }
 
 /// What the tasks share: the parts of the learner, which it derefs to, and what they tell each other.
+#[derive(derive_more::Debug, derive_more::Deref)]
+#[debug("Shared({parts:?})")]
 pub(crate) struct Shared {
+    #[deref]
     pub(crate) parts: Parts,
     pub(crate) rollout_requests: RolloutRequests,
     pub(crate) lessons: Option<Library>,
@@ -105,16 +109,6 @@ pub(crate) struct Shared {
     without_ids: Mutex<BTreeSet<TurnId>>,
     n_changed_verdicts: AtomicU64,
     pub(crate) n_ingested: AtomicU64,
-}
-
-// === impl Parts ===
-
-impl fmt::Debug for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl Shared ===
@@ -347,22 +341,6 @@ impl Shared {
     /// A panic elsewhere leaves a set usable: each change is one call.
     fn gone(&self) -> MutexGuard<'_, BTreeSet<TurnId>> {
         lock(&self.without_ids)
-    }
-}
-
-impl Deref for Shared {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.parts
-    }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
     }
 }
 

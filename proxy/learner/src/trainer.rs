@@ -201,9 +201,10 @@ const MOST_FAILURES: usize = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
+#[derive(Debug, smart_default::SmartDefault)]
 pub(crate) struct Patience {
     n_failures: usize,
+    #[default(FIRST_PAUSE)]
     pause: Duration,
 }
 
@@ -219,15 +220,6 @@ impl Patience {
     pub(crate) async fn pause(&mut self) {
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-    }
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self {
-            n_failures: 0,
-            pause: FIRST_PAUSE,
-        }
     }
 }
 

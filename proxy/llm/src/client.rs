@@ -7,8 +7,6 @@
 mod tests;
 
 use std::{
-    fmt,
-    iter::Sum,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -29,7 +27,10 @@ use tokio::{
     time::{Instant, sleep_until, timeout_at},
 };
 
-use crate::config::{ConfigError, LlmConfig};
+use crate::{
+    config::{ConfigError, LlmConfig},
+    http::bounded_body,
+};
 
 /// Waits between attempts of one request, as far as the deadline allows: from 0.25 s to 10 s, and a random addition of
 /// up to the same length, so that requests that failed together are not repeated together.
@@ -50,7 +51,8 @@ pub struct AskParams {
 }
 
 /// A client for one chat model. Cheap to clone.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("ChatClient({:?})", inner.config)]
 pub struct ChatClient {
     inner: Arc<Inner>,
 }
@@ -169,18 +171,14 @@ impl ChatClient {
         if let Some((name, value)) = &self.inner.key {
             request = request.header(name, value.clone());
         }
-        let mut response = request.send().await.map_err(unreachable)?;
+        let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let header = response.headers().get(RETRY_AFTER);
         let asked = header.and_then(|value| value.to_str().ok());
         let retry_after = asked.and_then(|value| retry_after(value, now_ms()));
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-            if body.len() + chunk.len() > MAX_ANSWER {
-                return Err(self.no_answer(format!("over {MAX_ANSWER} bytes")));
-            }
-            body.extend_from_slice(&chunk);
-        }
+        let body = bounded_body(response, MAX_ANSWER).await;
+        let body = body.map_err(unreachable)?;
+        let body = body.ok_or_else(|| self.no_answer(format!("over {MAX_ANSWER} bytes")))?;
         if !status.is_success() {
             return Err(AskError::Status {
                 url: url.clone(),
@@ -245,14 +243,6 @@ impl ChatClient {
         body.insert("stream".to_owned(), json!(false));
         body.extend(self.inner.config.extra.fields.clone());
         Value::Object(body)
-    }
-}
-
-impl fmt::Debug for ChatClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatClient")
-            .field("config", &self.inner.config)
-            .finish_non_exhaustive()
     }
 }
 
@@ -352,7 +342,7 @@ pub(super) fn read(body: &[u8]) -> Result<Answer, String> {
 }
 
 /// Requests to a model since the start. A repeated request counts again, because it is also paid again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, derive_more::Add, derive_more::Sum)]
 pub struct AskCounts {
     /// Requests that were sent.
     pub requests: u64,
@@ -370,19 +360,6 @@ pub(super) struct Counters {
     failures: AtomicU64,
     prompt_tokens: AtomicU64,
     completion_tokens: AtomicU64,
-}
-
-// === impl AskCounts ===
-
-impl Sum for AskCounts {
-    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |all, one| Self {
-            requests: all.requests + one.requests,
-            failures: all.failures + one.failures,
-            prompt_tokens: all.prompt_tokens + one.prompt_tokens,
-            completion_tokens: all.completion_tokens + one.completion_tokens,
-        })
-    }
 }
 
 // === impl Counters ===

@@ -84,6 +84,24 @@ pub fn tls_config(roots: &Arc<RootCertStore>) -> Result<ClientConfig, rustls::Er
     Ok(config)
 }
 
+/// Reads the body of an answer. Returns `None` if it has more than `most` bytes.
+///
+/// # Errors
+/// Returns the error of a connection that broke.
+pub async fn bounded_body(
+    mut answer: reqwest::Response,
+    most: usize,
+) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await? {
+        if body.len() + piece.len() > most {
+            return Ok(None);
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(Some(body))
+}
+
 const DAY_MS: u64 = 86_400_000;
 
 /// Settings: the keys `budget.*`.

@@ -16,8 +16,8 @@ pub use crate::{
     client::{Answer, AskCounts, AskError, AskParams, ChatClient},
     config::{ConfigError, ExtraParts, LlmConfig},
     http::{
-        Budget, BudgetConfig, HttpError, Spent, http_client, http_client_with_brief_idle,
-        loopback_client, tls_config,
+        Budget, BudgetConfig, HttpError, Spent, bounded_body, http_client,
+        http_client_with_brief_idle, loopback_client, tls_config,
     },
     post::{PostClient, PostError},
     prices::{ModelPrice, NotAPrice, dollars, list_prices, list_prices_as_of, price_of},

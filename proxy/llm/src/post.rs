@@ -1,6 +1,6 @@
 //! Sends JSON to a configured address, such as a reward function's, in one attempt within a deadline.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use metaclaw_chat::{Secret, Span};
 use reqwest::{
@@ -10,7 +10,7 @@ use reqwest::{
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{client::told, config::ConfigError};
+use crate::{client::told, config::ConfigError, http::bounded_body};
 
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -39,6 +39,8 @@ pub enum PostError {
 }
 
 /// Sends JSON to one address.
+#[derive(derive_more::Debug)]
+#[debug("PostClient({shown:?}, {timeout:?})")]
 pub struct PostClient {
     http: reqwest::Client,
     url: Url,
@@ -137,15 +139,11 @@ impl PostClient {
         if let Some(key) = &self.key {
             request = request.header(AUTHORIZATION, key.clone());
         }
-        let mut response = request.send().await.map_err(unreachable)?;
+        let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
-            if bytes.len() + chunk.len() > MAX_ANSWER {
-                return Err(no_text(format!("over {MAX_ANSWER} bytes")));
-            }
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = bounded_body(response, MAX_ANSWER).await;
+        let bytes = bytes.map_err(unreachable)?;
+        let bytes = bytes.ok_or_else(|| no_text(format!("over {MAX_ANSWER} bytes")))?;
         if !status.is_success() {
             return Err(PostError::Status {
                 url: self.shown.clone(),
@@ -154,15 +152,6 @@ impl PostClient {
             });
         }
         String::from_utf8(bytes).map_err(|_| no_text("bytes that are no UTF-8".to_owned()))
-    }
-}
-
-impl fmt::Debug for PostClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostClient")
-            .field("url", &self.shown)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
     }
 }
 

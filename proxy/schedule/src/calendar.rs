@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use calcard::{
     Entry, Parser,
@@ -40,13 +40,15 @@ const MAX_ALL: usize = 500_000;
 pub struct Calendar(Vec<ICalendar>);
 
 /// Why a text is not a usable calendar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
     /// It is larger than [`MAX_CALENDAR`].
+    #[error("it is larger than {} MiB", MAX_CALENDAR >> 20)]
     TooLarge,
     /// It contains no VCALENDAR. For example, it is a sign-in page.
+    #[error("it is no calendar (iCalendar, .ics)")]
     NoCalendar,
-    /// Its events recur too often to be expanded.
+    #[error("its events recur too often")]
     TooMany,
 }
 
@@ -145,20 +147,6 @@ fn instant(time: &Start, zone: &TimeZone) -> Option<u64> {
     };
     u64::try_from(seconds).ok()?.checked_mul(1_000)
 }
-
-// === impl CalendarError ===
-
-impl fmt::Display for CalendarError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge => write!(f, "it is larger than {} MiB", MAX_CALENDAR >> 20),
-            Self::NoCalendar => f.write_str("it is no calendar (iCalendar, .ics)"),
-            Self::TooMany => f.write_str("its events recur too often"),
-        }
-    }
-}
-
-impl std::error::Error for CalendarError {}
 
 /// Splits the calendar: one for each UID that recurs, and one for all events that do not recur.
 pub(super) fn groups(calendar: &ICalendar) -> Vec<ICalendar> {

@@ -1,6 +1,6 @@
 //! Settings of this crate: `scheduler.*`.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{path::PathBuf, str::FromStr};
 
 use jiff::civil::Time;
 use metaclaw_chat::Secret;
@@ -56,12 +56,14 @@ pub struct GoogleCalendarConfig {
 }
 
 /// A time of day, to the minute, as in `23:00`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, derive_more::Display)]
+#[display("{:02}:{:02}", _0.hour(), _0.minute())]
 #[schemars(extend("format" = "time"))]
 pub struct TimeOfDay(#[schemars(with = "String")] pub(crate) Time);
 
 /// The text that is not a time of day.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no time of day: give one as in \"23:00\"")]
 pub struct TimeOfDayError(String);
 
 // === impl TimeOfDay ===
@@ -80,12 +82,6 @@ impl FromStr for TimeOfDay {
     }
 }
 
-impl fmt::Display for TimeOfDay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02}:{:02}", self.0.hour(), self.0.minute())
-    }
-}
-
 impl Serialize for TimeOfDay {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -98,20 +94,6 @@ impl<'de> Deserialize<'de> for TimeOfDay {
         text.parse().map_err(de::Error::custom)
     }
 }
-
-// === impl TimeOfDayError ===
-
-impl fmt::Display for TimeOfDayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no time of day: give one as in \"23:00\"",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for TimeOfDayError {}
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
@@ -30,43 +28,51 @@ pub struct Rules {
 }
 
 /// Whether costly learning may begin now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Window {
+    #[display("costly learning may run: {why}")]
     Open {
         why: Opening,
         /// The latest end in Unix milliseconds. If none, the window is open until the owner returns.
         until_ms: Option<u64>,
     },
-    Closed {
-        why: Obstacle,
-    },
+    #[display("costly learning waits: {why}")]
+    Closed { why: Obstacle },
 }
 
 /// Why the owner counts as away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Opening {
     /// Nobody has chatted or typed for `scheduler.idle_minutes`.
+    #[display("nothing was said or typed for a while")]
     Idle,
+    #[display("these are sleep hours")]
     SleepHours,
     /// The calendar has a meeting.
+    #[display("the calendar says that you are busy")]
     Meeting,
 }
 
 /// Why the window is closed. Times say when this reason ends if nothing more happens, in Unix milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Obstacle {
     /// The machine runs on battery.
+    #[display("the machine runs on battery")]
     OnBattery,
     /// A main turn ended less than `scheduler.idle_minutes` ago, or less than five minutes in sleep hours.
+    #[display("you chatted a moment ago")]
     Chatting { until_ms: u64 },
     /// The keyboard was touched less than `scheduler.idle_minutes` ago.
+    #[display("the keyboard is in use")]
     InUse { until_ms: u64 },
     /// The keyboard was not checked yet, just after the start.
+    #[display("whether you are away is looked at in a moment")]
     Unread,
     /// The owner is busy or asleep for less than `scheduler.min_window_minutes` more.
+    #[display("too little is left of the time that you are away")]
     TooShort { until_ms: u64 },
 }
 
@@ -95,7 +101,7 @@ impl Rules {
     }
 
     pub(crate) fn zone(&self) -> &TimeZone {
-        self.sleep.zone()
+        &self.sleep.zone
     }
 
     fn awake_ms(&self) -> u64 {
@@ -210,37 +216,6 @@ impl Window {
         match self {
             Self::Open { why, until_ms } => Some((*why, *until_ms)),
             Self::Closed { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for Opening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Idle => "nothing was said or typed for a while",
-            Self::SleepHours => "these are sleep hours",
-            Self::Meeting => "the calendar says that you are busy",
-        })
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OnBattery => "the machine runs on battery",
-            Self::Chatting { .. } => "you chatted a moment ago",
-            Self::InUse { .. } => "the keyboard is in use",
-            Self::Unread => "whether you are away is looked at in a moment",
-            Self::TooShort { .. } => "too little is left of the time that you are away",
-        })
-    }
-}
-
-impl fmt::Display for Window {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open { why, .. } => write!(f, "costly learning may run: {why}"),
-            Self::Closed { why } => write!(f, "costly learning waits: {why}"),
         }
     }
 }

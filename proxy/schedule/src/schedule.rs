@@ -8,7 +8,7 @@
 //! The power supply of the machine.
 
 use std::{
-    fmt, fs,
+    fs,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -170,7 +170,6 @@ pub struct SavedState {
     #[serde(default)]
     pub facts: Facts,
     /// When the window was last seen open.
-    #[serde(default)]
     pub last_open_ms: Option<u64>,
     /// Calendars that could not be read, and why.
     #[serde(default)]
@@ -178,7 +177,8 @@ pub struct SavedState {
 }
 
 /// Why the file cannot be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("it does not say when the window was open: {0}")]
 pub struct StateError(serde_json::Error);
 
 // === impl SavedState ===
@@ -228,16 +228,6 @@ impl SavedState {
         format!("{value:#}\n")
     }
 }
-
-// === impl StateError ===
-
-impl fmt::Display for StateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it does not say when the window was open: {}", self.0)
-    }
-}
-
-impl std::error::Error for StateError {}
 
 /// The folder in which Linux describes power supplies. On other systems it does not exist, and the result is unknown.
 pub const POWER_SUPPLIES: &str = "/sys/class/power_supply";

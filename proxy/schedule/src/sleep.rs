@@ -9,7 +9,7 @@ use crate::{config::TimeOfDay, intervals::Interval};
 pub struct SleepHours {
     start: TimeOfDay,
     end: TimeOfDay,
-    zone: TimeZone,
+    pub(crate) zone: TimeZone,
 }
 
 // === impl SleepHours ===
@@ -18,10 +18,6 @@ impl SleepHours {
     /// Makes sleep hours from `start` to `end` in the time zone `zone`. If both are equal, there are none.
     pub fn new(start: TimeOfDay, end: TimeOfDay, zone: TimeZone) -> Self {
         Self { start, end, zone }
-    }
-
-    pub(crate) fn zone(&self) -> &TimeZone {
-        &self.zone
     }
 
     /// Returns the nights around a moment: of the day before, the day itself, and the day after.

@@ -53,7 +53,8 @@ pub struct Unknown {
 }
 
 /// A key that was set and has no effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{key}: {reason}")]
 pub struct InertUse {
     pub key: String,
     /// Why it has no effect.
@@ -91,11 +92,5 @@ impl fmt::Display for Unknown {
             Some(nearest) => write!(f, ": did you mean {nearest}?"),
             None => write!(f, ": it has no effect"),
         }
-    }
-}
-
-impl fmt::Display for InertUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.reason)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -30,16 +30,21 @@ const LLM_KEY: &str = "llm.api_key";
 const MODEL: &str = "rl.model";
 
 /// The source of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Origin {
+    #[display("{}", _0.display())]
     File(PathBuf),
+    #[display("the environment")]
     Environment,
+    #[display("the command line")]
     Flags,
     /// The values that `llm.provider` stands for.
+    #[display("llm.provider")]
     Provider,
     /// The value that an older key stands for.
     Key(&'static str),
     /// The profiles that `metaclaw auth` keeps.
+    #[display("{}", _0.display())]
     Profiles(PathBuf),
 }
 
@@ -54,20 +59,6 @@ pub struct Layer {
     pub inert: Vec<InertUse>,
     /// Values that are not allowed.
     pub problems: Vec<Problem>,
-}
-
-// === impl Origin ===
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) | Self::Profiles(path) => write!(f, "{}", path.display()),
-            Self::Provider => f.write_str("llm.provider"),
-            Self::Key(path) => f.write_str(path),
-            Self::Environment => f.write_str("the environment"),
-            Self::Flags => f.write_str("the command line"),
-        }
-    }
 }
 
 // === impl Layer ===

@@ -18,9 +18,7 @@ pub struct ErrorDetail {
     #[serde(rename = "type", default)]
     pub kind: String,
     /// The field that was wrong.
-    #[serde(default)]
     pub param: Option<String>,
     /// The stable word for programs.
-    #[serde(default)]
     pub code: Option<ErrorCode>,
 }

@@ -42,6 +42,8 @@ pub struct Endpoint {
 }
 
 /// The settings of a [`RemoteBackend`].
+#[derive(derive_more::Debug)]
+#[debug("RemoteConfig({:?}, {base_model:?})", endpoint())]
 pub struct RemoteConfig {
     /// The HTTP client, which the caller creates, so that redirects, proxies and TLS are set in one place.
     pub client: reqwest::Client,
@@ -55,7 +57,7 @@ pub struct RemoteConfig {
 }
 
 /// A [`TrainingBackend`] over HTTP. It is cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct RemoteBackend {
     config: Arc<RemoteConfig>,
 }
@@ -88,18 +90,6 @@ impl fmt::Debug for ApiKey {
             Some((at, _)) if self.0.len() >= 12 => write!(f, "sk-…{}", &self.0[at..]),
             Some(_) | None => f.write_str("sk-…"),
         }
-    }
-}
-
-// === impl RemoteConfig ===
-
-impl fmt::Debug for RemoteConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteConfig")
-            .field("endpoint", &(self.endpoint)())
-            .field("timeout", &self.timeout)
-            .field("base_model", &self.base_model)
-            .finish_non_exhaustive()
     }
 }
 
@@ -168,12 +158,6 @@ impl RemoteBackend {
 
     fn send<T: DeserializeOwned>(&self, call: RemoteCall) -> BackendFuture<'_, T> {
         Box::pin(async move { call.send(&self.config).await })
-    }
-}
-
-impl fmt::Debug for RemoteBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RemoteBackend").field(&self.config).finish()
     }
 }
 

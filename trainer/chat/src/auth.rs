@@ -4,7 +4,7 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, header},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use metaclaw_trainer_api::ApiKey;
 use subtle::ConstantTimeEq;
@@ -17,15 +17,16 @@ const TINKER: &str = "tml-";
 /// Accepts a request that carries the key as `Authorization: Bearer` or `X-API-Key`.
 ///
 /// Without a configured key everyone may call. In that case `main` listens only on loopback.
+///
+/// # Errors
+/// Answers 401.
 pub async fn require_key(
     State(key): State<Option<ApiKey>>,
     request: Request,
     next: Next,
-) -> Response {
-    match check(key.as_ref(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+) -> Result<Response, ApiError> {
+    check(key.as_ref(), request.headers())?;
+    Ok(next.run(request).await)
 }
 
 fn check(key: Option<&ApiKey>, headers: &HeaderMap) -> Result<(), ApiError> {

@@ -33,7 +33,7 @@ pub struct Model {
     fingerprint: Option<String>,
     context: usize,
     tokenizer: Arc<ChatTokenizer>,
-    end_ids: Vec<u32>,
+    pub(crate) end_ids: Vec<u32>,
     longest: usize,
 }
 
@@ -113,11 +113,6 @@ impl Model {
     /// Returns the tokenizer and the chat template.
     pub fn tokenizer(&self) -> &Arc<ChatTokenizer> {
         &self.tokenizer
-    }
-
-    /// Returns ids that end a reply besides those that the sampler knows.
-    pub(crate) fn end_ids(&self) -> &[u32] {
-        &self.end_ids
     }
 
     /// Returns the limit for the body of a request for text, at most `most`: as JSON, no text that fits is more than

@@ -4,7 +4,7 @@ use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Path, Request, State},
     middleware::{self, Next},
-    response::{IntoResponse as _, Response},
+    response::Response,
     routing::{get, post},
 };
 use metaclaw_trainer_api::{ApiKey, wire::Sampled};
@@ -51,22 +51,18 @@ pub async fn serve(listener: TcpListener, front: &Front, key: &ApiKey, ending: C
 
 /// Reads the body of a request for text. A body that is larger than the model's context allows is refused with that
 /// reason.
-pub async fn read_text(State(front): State<Front>, request: Request, next: Next) -> Response {
-    let admitted = match front.model() {
-        Ok(model) => {
-            let largest = model.largest_text(front.most());
-            bodies::admit(front.bodies(), largest, request).await
-        }
-        Err(error) => Err(error),
-    };
-    match admitted {
-        Ok((request, hold)) => {
-            // The request has its own permit.
-            drop(hold);
-            next.run(request).await
-        }
-        Err(error) => error.into_response(),
-    }
+///
+/// # Errors
+/// Returns the answer to a body that is not taken.
+pub async fn read_text(
+    State(front): State<Front>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let largest = front.model()?.largest_text(front.most());
+    // The request has its own permit.
+    let (request, _) = bodies::admit(front.bodies(), largest, request).await?;
+    Ok(next.run(request).await)
 }
 
 async fn sampled(

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::disk::room_for;
-use crate::pip;
+use crate::{disk::room_for, pip};
 
 /// tch 0.24 requires exactly this release.
 pub const VERSION: &str = "2.11";

@@ -1,8 +1,6 @@
 //! Downloads complete files.
 
-use std::fs;
-use std::io::Read as _;
-use std::path::Path;
+use std::{fs, io::Read as _, path::Path};
 
 use anyhow::{Context, Result};
 

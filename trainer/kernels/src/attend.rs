@@ -6,8 +6,7 @@
 //! results of segments of positions are combined by the sums of their exponentials (FlashAttention,
 //! <https://arxiv.org/abs/2205.14135>, section 3.1).
 
-use std::ops::Range;
-use std::sync::Mutex;
+use std::{ops::Range, sync::Mutex};
 
 use crate::job::ProductJob;
 use crate::lanes::Weight;

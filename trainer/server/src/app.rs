@@ -5,7 +5,7 @@ use axum::{
     extract::{DefaultBodyLimit, Request, State},
     http::HeaderValue,
     middleware::{self, Next},
-    response::{IntoResponse as _, Response},
+    response::Response,
     routing::{delete, get, post},
 };
 use metaclaw_trainer_api::wire::{Capabilities, Health};
@@ -15,7 +15,9 @@ use metaclaw_trainer_chat::{
 };
 
 use crate::{
-    auth, origin, sample,
+    auth,
+    error::Result,
+    origin, sample,
     state::{self, TrainerApp},
     tinker, train,
 };
@@ -98,12 +100,14 @@ async fn health(State(app): State<TrainerApp>) -> Json<Health> {
 
 /// Reads the body of a training call. It counts until it is answered, so that batches wait in their callers' memory and
 /// not in the server's.
-async fn read_training(State(app): State<TrainerApp>, request: Request, next: Next) -> Response {
+async fn read_training(
+    State(app): State<TrainerApp>,
+    request: Request,
+    next: Next,
+) -> Result<Response> {
     let largest = Largest::of(app.limits.text.body);
-    match admit(&app.training_bodies, largest, request).await {
-        Ok((request, _until_it_is_answered)) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+    let (request, _until_it_is_answered) = admit(&app.training_bodies, largest, request).await?;
+    Ok(next.run(request).await)
 }
 
 async fn versioned(mut response: Response) -> Response {

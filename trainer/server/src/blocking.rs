@@ -1,7 +1,6 @@
 //! Work that takes long, on a thread for such.
 
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 /// Does work on a blocking thread.
 ///

@@ -5,8 +5,7 @@ use std::{fmt::Display, str::FromStr, sync::LazyLock};
 use metaclaw_trainer_chat::fields::{Field, FieldTables, read_tables};
 pub(crate) use metaclaw_trainer_chat::fields::{check, cut};
 
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 /// Reads the value of a field.
 ///

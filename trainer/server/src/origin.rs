@@ -12,24 +12,21 @@ use axum::{
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::Authority},
     middleware::Next,
-    response::{IntoResponse, Response},
+    response::Response,
 };
 use metaclaw_trainer_api::ApiKey;
 use metaclaw_trainer_terms::ErrorCode;
 
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 /// Refuses requests from foreign pages if the server has no key.
 pub(crate) async fn refuse_foreign_pages(
     State(key): State<Option<ApiKey>>,
     request: Request,
     next: Next,
-) -> Response {
-    match check(key.as_ref(), request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+) -> Result<Response> {
+    check(key.as_ref(), request.uri(), request.headers())?;
+    Ok(next.run(request).await)
 }
 
 fn check(key: Option<&ApiKey>, uri: &Uri, headers: &HeaderMap) -> Result<()> {
@@ -88,6 +85,8 @@ fn address(host: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use axum::response::IntoResponse as _;
+
     use super::*;
 
     fn status(headers: &[(&'static str, &'static str)], key: Option<&str>) -> u16 {

@@ -1,9 +1,6 @@
 //! The state that all handlers share.
 
-use std::{
-    ops::Deref,
-    sync::{Arc, Weak},
-};
+use std::sync::{Arc, Weak};
 
 use metaclaw_trainer_api::{ApiKey, wire::Inference};
 use metaclaw_trainer_chat::{self as chat, Front, ModelSource, bodies::Pool};
@@ -28,7 +25,7 @@ pub(crate) struct ServerLimits {
 }
 
 /// The state that all handlers share; cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, derive_more::Deref)]
 pub(crate) struct TrainerApp(Arc<ServerState>);
 
 #[derive(Debug)]
@@ -145,13 +142,5 @@ pub(crate) struct WeakApp(Weak<ServerState>);
 impl WeakApp {
     pub(crate) fn upgrade(&self) -> Option<TrainerApp> {
         self.0.upgrade().map(TrainerApp)
-    }
-}
-
-impl Deref for TrainerApp {
-    type Target = ServerState;
-
-    fn deref(&self) -> &ServerState {
-        &self.0
     }
 }

@@ -1,7 +1,5 @@
 //! The stable words by which programs tell errors of the training server apart.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Defines [`ErrorCode`] with the word that each code has on the wire.
@@ -11,7 +9,8 @@ macro_rules! error_codes {
         ///
         /// A word that this version does not know is kept as [`ErrorCode::Other`], so that a newer peer's code reaches
         /// the log and the next hop unchanged.
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
+        #[display("{}", self.as_str())]
         #[serde(from = "String", into = "String")]
         pub enum ErrorCode {
             $($(#[$doc])* $name,)*
@@ -128,12 +127,6 @@ impl ErrorCode {
                 | Self::KvBudgetExceeded
                 | Self::OutOfMemory
         )
-    }
-}
-
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod by_text;
 mod datum;
+pub mod element;
 mod error_code;
 pub mod json;
 mod loss;

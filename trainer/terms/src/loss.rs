@@ -1,6 +1,6 @@
 //! The losses, by name.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, str::FromStr};
 
 /// `loss_fn_config`: a number for each key. The server defines its defaults and the allowed keys.
 pub type LossConfig = BTreeMap<String, f64>;
@@ -18,7 +18,8 @@ pub type LossConfig = BTreeMap<String, f64>;
 /// assert_eq!(LossFn::CrossEntropy.as_str(), "cross_entropy");
 /// # Ok::<(), metaclaw_trainer_terms::UnknownLoss>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
+#[display("{}", self.as_str())]
 pub enum LossFn {
     /// -sum w l; targets `[N]` or `[N, K]`, weights may be negative.
     CrossEntropy,
@@ -63,12 +64,6 @@ impl LossFn {
 
     fn names() -> String {
         Self::ALL.map(Self::as_str).join(", ")
-    }
-}
-
-impl fmt::Display for LossFn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

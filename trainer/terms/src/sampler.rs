@@ -80,6 +80,8 @@ pub struct SamplerRequest {
 }
 
 /// Replies that have begun.
+#[derive(derive_more::Debug)]
+#[debug("Sampling({version:?})")]
 pub struct Sampling {
     /// Optimiser steps behind the adapter, where they are known; `None` of the base.
     pub version: Option<u64>,
@@ -172,16 +174,6 @@ pub struct SamplerError {
     param: Option<&'static str>,
     code: Option<ErrorCode>,
     retry_after: Option<Duration>,
-}
-
-// === impl Sampling ===
-
-impl fmt::Debug for Sampling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sampling")
-            .field("version", &self.version)
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl FinishReason ===

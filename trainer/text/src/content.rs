@@ -10,8 +10,7 @@
 
 mod spelling;
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 use tokenizers::AddedToken;

@@ -152,7 +152,7 @@ impl ServedTokenIndex {
         prompt_ids: &[u32],
         reply: &[u32],
     ) {
-        let key = prompt.key().to_vec();
+        let key = prompt.key.clone();
         let as_sampled = ServedSequence::new(tokenizer, key, prompt_ids, reply);
         // Some templates put the blank back that clients do not get, and some do not.
         let as_given = as_sampled.without_blank(tokenizer);
@@ -174,10 +174,10 @@ impl ServedTokenIndex {
         reply: &[u32],
     ) {
         let end = reply.last().filter(|id| tokenizer.is_control(**id));
-        let Some(n_bytes) = end.and_then(|end| end_of_last(conversation.key(), *end)) else {
+        let Some(n_bytes) = end.and_then(|end| end_of_last(&conversation.key, *end)) else {
             return;
         };
-        let key = conversation.key()[..n_bytes].to_vec();
+        let key = conversation.key[..n_bytes].to_vec();
         let is_known = |it: &ServedSequence| it.key.starts_with(&key);
         if self.held.lock().sequences.iter().rev().any(is_known) {
             return;
@@ -197,7 +197,7 @@ impl ServedTokenIndex {
         tokenizer: &ChatTokenizer,
         rendered: &Rendered,
     ) -> Result<Vec<u32>, EncodeError> {
-        let key = rendered.key();
+        let key = &rendered.key;
         let (mut ids, n_bytes) = self.recall(key);
         let place = match ids.last() {
             None => Place::Start,

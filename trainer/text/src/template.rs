@@ -10,8 +10,7 @@ mod marks;
 mod messages;
 mod python;
 
-use std::collections::BTreeMap;
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;

@@ -130,7 +130,7 @@ impl ChatTokenizer {
     /// # Errors
     /// Returns [`EncodeError`] if the tokenizer has no token for a part and no fall-back.
     pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>, EncodeError> {
-        self.encode_key(rendered.key(), Place::Start)
+        self.encode_key(&rendered.key, Place::Start)
     }
 
     /// Returns the ids of a text that a template wrote. Control tokens in it are recognised. For text from elsewhere,
@@ -212,7 +212,7 @@ impl ChatTokenizer {
         let talk = [message("user", "Hi"), message("assistant", SAID)];
         let rendered = self.render(&talk, None, false).ok();
         let after = rendered.and_then(|rendered| {
-            let key = rendered.key();
+            let key = &rendered.key;
             let said = key
                 .windows(SAID.len())
                 .rposition(|token| token == SAID.as_bytes())?;

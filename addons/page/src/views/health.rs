@@ -3,15 +3,14 @@
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
-use metaclaw_control::replies::SavedState;
-use metaclaw_control::replies::UpstreamAnswers;
+use metaclaw_control::replies::{SavedState, UpstreamAnswers};
 use metaclaw_control::{
+    home::origin,
     operations::process::{GetSchedule, GetStatus},
     policy_context::too_short,
     status::{LogStatus, ProcessStatus, TrainerStatus},
 };
 
-use super::today::base_url;
 use crate::{
     elements::{ago, clock, distance, live, number},
     failure::PageFailure,
@@ -126,7 +125,7 @@ fn fails(it: &UpstreamAnswers) -> bool {
 }
 
 fn process(status: &ProcessStatus, now_ms: u64) -> Markup {
-    let (about, base) = (&status.about, base_url(status.proxy));
+    let (about, base) = (&status.about, origin(status.proxy));
     html! {
         section aria-labelledby="process-title" {
             h2 #process-title { "What runs" }

@@ -366,47 +366,18 @@ fn waiting_lesson(lesson: &Lesson, here: &str, now_ms: u64) -> Markup {
     let LessonState::Review { why } = &lesson.state else {
         return html! {};
     };
-    let n = lesson.n.to_string();
-    let (accept, dismiss) = (
-        [("what", "accept"), ("n", n.as_str())],
-        [("what", "dismiss"), ("n", n.as_str())],
-    );
-    let form = |fields, label, kind| ActionForm {
-        action: "wish",
-        fields,
-        label,
-        about: &lesson.wish,
-        back: here,
-        kind,
-    };
     html! {
         li.card #{ "n" (lesson.n) } {
             p.words { (lesson.wish) }
             @if lesson.heard != lesson.wish { p.soft { "you said: “" (lesson.heard) "”" } }
             ul.why { @for why in why { li { (why) } } }
             p.facts { "a wish of " (lesson.origin.agent) " · " (source(lesson, now_ms)) }
-            div.actions {
-                (form(&accept, "Accept", ButtonKind::Main))
-                (form(&dismiss, "Dismiss", ButtonKind::Plain))
-            }
+            (decision("wish", ("n", lesson.n), ("dismiss", "Dismiss"), &lesson.wish, here))
         }
     }
 }
 
 fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
-    let n = proposal.n.to_string();
-    let (accept, reject) = (
-        [("what", "accept"), ("which", n.as_str())],
-        [("what", "reject"), ("which", n.as_str())],
-    );
-    let form = |fields, label, kind| ActionForm {
-        action: "skill",
-        fields,
-        label,
-        about: proposal.name.as_str(),
-        back: here,
-        kind,
-    };
     let skill = Skill::parse(&proposal.text).ok();
     html! {
         li.card #{ "skill-" (proposal.n) } {
@@ -415,10 +386,28 @@ fn waiting_skill(proposal: &Proposal, here: &str, now_ms: u64) -> Markup {
             ul.why { @for why in &proposal.why { li { (why) } } }
             details id={ "skill-text-" (proposal.n) } { summary { "The whole text" } pre.added { (proposal.text) } }
             (evidence(proposal, now_ms))
-            div.actions {
-                (form(&accept, "Accept", ButtonKind::Main))
-                (form(&reject, "Reject", ButtonKind::Plain))
-            }
+            (decision("skill", ("which", proposal.n), ("reject", "Reject"), proposal.name.as_str(), here))
+        }
+    }
+}
+
+/// The buttons of `about`, which waits: to accept it, and to `refuse` it, by a word and a label.
+fn decision(
+    action: &str,
+    (field, n): (&str, u64),
+    refuse: (&str, &str),
+    about: &str,
+    back: &str,
+) -> Markup {
+    let n = n.to_string();
+    let button = |(what, label), kind| {
+        let fields = &[("what", what), (field, n.as_str())];
+        html! { (ActionForm { action, fields, label, about, back, kind }) }
+    };
+    html! {
+        div.actions {
+            (button(("accept", "Accept"), ButtonKind::Main))
+            (button(refuse, ButtonKind::Plain))
         }
     }
 }

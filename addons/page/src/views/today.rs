@@ -1,13 +1,12 @@
 //! The first view: how to set it up while nothing was said yet; then what waits for a decision, and what happened last.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use axum::extract::State;
 use maud::{Markup, html};
 use metaclaw_chat::now_ms;
 use metaclaw_control::replies::{ConversationSummary, Lesson, LessonState, Proposal};
 use metaclaw_control::{
     agents::FoundAgent,
+    home::origin,
     operations::{
         agents::ListAgents,
         lessons::{GetJournal, ListProposals},
@@ -76,16 +75,6 @@ pub(crate) async fn show(
     Ok(frame.page("Today", Section::Today, &body))
 }
 
-/// The base URL for Anthropic's clients. Those of OpenAI's API need `/v1` behind it.
-pub(crate) fn base_url(proxy: SocketAddr) -> String {
-    // Clients of this machine cannot ask an address that means all of them.
-    let host = match proxy.ip() {
-        all if all.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        one => one,
-    };
-    format!("http://{}", SocketAddr::new(host, proxy.port()))
-}
-
 // === impl TodayView ===
 
 impl TodayView<'_> {
@@ -99,7 +88,7 @@ impl TodayView<'_> {
                         ". The agent keeps its model and its login." }
                     (copied("metaclaw wire"))
                     @if let Some(status) = self.status {
-                        @let base = base_url(status.proxy);
+                        @let base = origin(status.proxy);
                         p { "Any other client needs one setting, its base URL. For clients of OpenAI’s API:" }
                         (copied(&format!("{base}/v1")))
                         p { "For clients of Anthropic’s API:" }
@@ -205,20 +194,4 @@ impl TodayView<'_> {
 /// A line to copy; the script serves the button.
 fn copied(text: &str) -> Markup {
     html! { div.code.line { button.copy type="button" aria-label={ "Copy: " (text) } { "Copy" } pre { (text) } } }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_get_whole_addresses() {
-        for (listens, base) in [
-            ("127.0.0.1:30000", "http://127.0.0.1:30000"),
-            ("0.0.0.0:30000", "http://127.0.0.1:30000"),
-            ("[::1]:8080", "http://[::1]:8080"),
-        ] {
-            assert_eq!(base_url(listens.parse().unwrap()), base);
-        }
-    }
 }

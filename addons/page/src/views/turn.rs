@@ -6,8 +6,7 @@ use metaclaw_chat::{
     JudgedBy, Message, Role, Score, Speaker, TurnId, Verdict, now_ms, utterance_at,
 };
 use metaclaw_control::operations::turns::GetTurn;
-use metaclaw_control::replies::POLICY_UPSTREAM;
-use metaclaw_control::replies::{Turn, TurnState};
+use metaclaw_control::replies::{POLICY_UPSTREAM, Turn, TurnState};
 use serde::Deserialize;
 
 use super::{

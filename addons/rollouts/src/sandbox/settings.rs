@@ -6,6 +6,7 @@ use serde::{
     Deserialize,
     de::{self, value::StrDeserializer},
 };
+use smart_default::SmartDefault;
 
 use super::error::SandboxError;
 
@@ -26,14 +27,17 @@ pub enum SandboxChoice {
 }
 
 /// What one sandbox may use.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxLimits {
     /// The size of the work folder in MB. `/tmp` and `/dev/shm` have the same size. All are in memory.
+    #[default = 256]
     pub disk_mb: u32,
     /// The memory in MB: in a container and in a control group of all processes together, else of each process.
+    #[default = 1024]
     pub memory_mb: u32,
     /// The number of processes and threads at once.
+    #[default = 128]
     pub processes: u32,
     /// Folders of this machine that can be read in the sandbox, under the same path.
     pub folders: Vec<PathBuf>,
@@ -90,19 +94,6 @@ impl SandboxLimits {
                 field: names[index],
             }),
             None => Ok(()),
-        }
-    }
-}
-
-impl Default for SandboxLimits {
-    fn default() -> Self {
-        Self {
-            disk_mb: 256,
-            memory_mb: 1024,
-            processes: 128,
-            folders: Vec::new(),
-            image: None,
-            mounts: Vec::new(),
         }
     }
 }

@@ -29,7 +29,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct GuiTask {
     prompt: String,
     /// The environment server's address.
-    #[serde(default)]
     server: Option<String>,
     #[serde(default)]
     observation: Observation,

@@ -180,17 +180,17 @@ impl ShellTask for SweTask {
     }
 
     async fn prepare(&self, sandbox: &Sandbox, options: &TaskOptions) -> Result<(), AgentError> {
-        sandbox.unpack(self.source.tree().to_vec()).await?;
+        sandbox.unpack(self.source.tree.clone()).await?;
         set_up(sandbox, self.setup.as_ref(), options).await?;
         self.check_command(sandbox, options).await?;
         let hide = Exec::script(HIDE_HISTORY).with_args(["bash"]);
-        let hide = hide.with_args(self.tests.names());
+        let hide = hide.with_args(&self.tests.names);
         sandbox.exec(&hide.within(options.check_time())).await?;
         Ok(())
     }
 
     fn check_names(&self) -> Vec<String> {
-        self.tests.names().to_vec()
+        self.tests.names.clone()
     }
 
     fn check_files(&self) -> Vec<SandboxFile<'_>> {

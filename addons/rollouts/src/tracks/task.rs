@@ -4,6 +4,7 @@ use std::{fs, io, path::PathBuf, time::Duration};
 
 use metaclaw_chat::regular;
 use serde::{Deserialize, de::DeserializeOwned};
+use smart_default::SmartDefault;
 
 use super::settings::AgentSettings;
 use crate::sandbox::SandboxLimits;
@@ -16,15 +17,18 @@ pub(super) struct EpisodeStart<'a> {
 
 /// Settings of a task, beside what the model has to do. They are read apart from a track's own fields, because an error
 /// in a flattened struct does not name the field.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskOptions {
     /// The system prompt. Without it, the track's own is used.
     pub(super) system: Option<String>,
     /// The most replies of the model.
+    #[default = 16]
     pub(super) max_turns: u32,
     /// The most tokens of one reply.
+    #[default = 1024]
     pub(super) max_tokens: u32,
+    #[default = 1.0]
     pub(super) temperature: f64,
     /// Exchanges that the model is shown before the task, as examples of how to reply.
     pub(super) earlier: Vec<EarlierExchange>,
@@ -34,10 +38,13 @@ pub(super) struct TaskOptions {
     /// has no place for them.
     pub(super) tools_in_prompt: bool,
     /// The time of one command of the model, in seconds.
+    #[default = 30]
     pub(super) command_timeout_s: u32,
     /// The time of the check after the model has ended, in seconds.
+    #[default = 60]
     pub(super) check_timeout_s: u32,
     /// The bytes of a command's output that the model sees.
+    #[default = 4096]
     pub(super) max_output: usize,
     pub(super) sandbox: SandboxLimits,
 }
@@ -71,24 +78,6 @@ impl TaskOptions {
 
     pub(super) fn turns(&self, settings: &AgentSettings) -> u32 {
         self.max_turns.min(settings.max_turns.unwrap_or(u32::MAX))
-    }
-}
-
-impl Default for TaskOptions {
-    fn default() -> Self {
-        Self {
-            system: None,
-            max_turns: 16,
-            max_tokens: 1024,
-            temperature: 1.0,
-            earlier: Vec::new(),
-            stream: false,
-            tools_in_prompt: false,
-            command_timeout_s: 30,
-            check_timeout_s: 60,
-            max_output: 4096,
-            sandbox: SandboxLimits::default(),
-        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! TOML, edited by `toml_edit`.
 
-use serde_json::{Map, Value, json};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike};
+use serde::Serialize as _;
+use serde_json::Value;
+use toml_edit::{
+    DocumentMut, Item, Table, TableLike, Value as TomlValue, de::from_document,
+    ser::ValueSerializer,
+};
 
 use crate::document::{PlaceError, beyond, named};
 
 pub(super) fn values(text: &str) -> Result<Value, PlaceError> {
-    Ok(of_table(parse(text)?.as_table()))
+    from_document(parse(text)?).map_err(|_| beyond())
 }
 
 pub(super) fn set(text: &str, path: &[String], value: &Value) -> Result<String, PlaceError> {
@@ -21,17 +25,19 @@ pub(super) fn set(text: &str, path: &[String], value: &Value) -> Result<String, 
         let none = || PlaceError::NoObject(named(&path[..=depth]));
         table = item.as_table_like_mut().ok_or_else(none)?;
     }
-    let new = plain(value).ok_or_else(beyond)?;
+    let new = value.serialize(ValueSerializer::new());
+    let new = new.map_err(|_| beyond())?;
     if let Some(Item::Value(old)) = table.get_mut(name) {
         // What stands around the value, a comment behind it too.
         let decor = old.decor().clone();
         *old = new;
         *old.decor_mut() = decor;
-    } else if value.is_object() {
-        let new = of_object(value).ok_or_else(beyond)?;
-        table.insert(name, Item::Table(new));
     } else {
-        table.insert(name, Item::Value(new));
+        let item = match new {
+            TomlValue::InlineTable(fields) => Item::Table(fields.into_table()),
+            one => Item::Value(one),
+        };
+        table.insert(name, item);
     }
     Ok(document.to_string())
 }
@@ -60,62 +66,4 @@ fn implicit() -> Table {
     let mut table = Table::new();
     table.set_implicit(true);
     table
-}
-
-fn of_object(value: &Value) -> Option<Table> {
-    let mut table = Table::new();
-    for (name, value) in value.as_object()? {
-        table.insert(name, Item::Value(plain(value)?));
-    }
-    Some(table)
-}
-
-fn plain(value: &Value) -> Option<toml_edit::Value> {
-    Some(match value {
-        Value::Null => return None,
-        Value::Bool(it) => (*it).into(),
-        Value::String(it) => it.as_str().into(),
-        Value::Number(it) => match it.as_i64() {
-            Some(whole) => whole.into(),
-            None => it.as_f64()?.into(),
-        },
-        Value::Array(items) => {
-            let items: Option<Array> = items.iter().map(plain).collect();
-            items?.into()
-        }
-        Value::Object(fields) => {
-            let mut table = InlineTable::new();
-            for (name, value) in fields {
-                table.insert(name, plain(value)?);
-            }
-            table.into()
-        }
-    })
-}
-
-fn of_table(table: &dyn TableLike) -> Value {
-    let fields = table.iter();
-    let fields = fields.map(|(name, item)| (name.to_owned(), of_item(item)));
-    Value::Object(fields.collect::<Map<_, _>>())
-}
-
-fn of_item(item: &Item) -> Value {
-    match item {
-        Item::None => Value::Null,
-        Item::Table(table) => of_table(table),
-        Item::ArrayOfTables(tables) => tables.iter().map(|it| of_table(it)).collect(),
-        Item::Value(value) => of_value(value),
-    }
-}
-
-fn of_value(value: &toml_edit::Value) -> Value {
-    match value {
-        toml_edit::Value::String(it) => json!(it.value()),
-        toml_edit::Value::Integer(it) => json!(it.value()),
-        toml_edit::Value::Float(it) => json!(it.value()),
-        toml_edit::Value::Boolean(it) => json!(it.value()),
-        toml_edit::Value::Datetime(it) => json!(it.value().to_string()),
-        toml_edit::Value::Array(items) => items.iter().map(of_value).collect(),
-        toml_edit::Value::InlineTable(table) => of_table(table),
-    }
 }

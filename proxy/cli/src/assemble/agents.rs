@@ -7,7 +7,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use metaclaw_control::agents::{AgentChange, AgentConnector, FoundAgent};
+use metaclaw_control::{
+    agents::{AgentChange, AgentConnector, FoundAgent},
+    home::origin,
+};
 use metaclaw_gateway::Upstreams;
 use metaclaw_wiring::profile;
 
@@ -16,7 +19,6 @@ use crate::{
     commands::context::Context,
     connect::{self, goal::Goal},
     site::Site,
-    wires::origin,
 };
 
 #[derive(Debug)]

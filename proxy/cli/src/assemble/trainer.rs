@@ -372,7 +372,7 @@ fn make_private(folder: &Path) -> io::Result<()> {
 
 /// All of our own variables: the trainer gets everything by flag, and some hold keys that are not its business.
 fn cleared(environment: &Environment) -> Vec<String> {
-    let names = environment.variables().iter().map(|(name, _)| name);
+    let names = environment.variables.iter().map(|(name, _)| name);
     let ours = names.filter(|name| name.starts_with("METACLAW_"));
     ours.cloned().collect()
 }

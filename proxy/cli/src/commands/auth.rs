@@ -274,7 +274,7 @@ async fn signed_in(page: &Url, redirect: &Redirect) -> anyhow::Result<String> {
     out::line(format!(
         "Open this page in a browser on this machine, and sign in:\n{page}"
     ))?;
-    let port = redirect.port();
+    let port = redirect.port;
     out::aside(format!(
         "over SSH: `ssh -L {port}:127.0.0.1:{port} HOST` on your own machine makes the last step work there"
     ));

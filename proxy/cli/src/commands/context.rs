@@ -100,7 +100,7 @@ impl Context {
         load(Sources {
             file,
             file_asked: false,
-            variables: self.environment.variables().to_vec(),
+            variables: self.environment.variables.clone(),
             flags: Vec::new(),
             profiles: self.home.auth_profiles(),
         })
@@ -129,7 +129,7 @@ impl Context {
         load(Sources {
             file_asked: file.is_some(),
             file: file.unwrap_or_else(|| self.home.config()),
-            variables: self.environment.variables().to_vec(),
+            variables: self.environment.variables.clone(),
             flags,
             profiles: self.home.auth_profiles(),
         })

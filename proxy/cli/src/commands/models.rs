@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use metaclaw_chat::Secret;
 use metaclaw_gateway::innermost;
+use metaclaw_llm::bounded_body;
 use metaclaw_settings::address::host;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::Value;
@@ -99,13 +101,10 @@ impl ModelServer {
 
     async fn ask(&self) -> anyhow::Result<ModelList> {
         let request = roots::http_client()?.get(list_url(&self.base));
-        let mut reply = self.with_key(request).send().await?;
+        let reply = self.with_key(request).send().await?;
         let status = reply.status();
-        let mut body = Vec::new();
-        while let Some(piece) = reply.chunk().await? {
-            anyhow::ensure!(body.len() + piece.len() <= MAX_LIST, "its list never ends");
-            body.extend_from_slice(&piece);
-        }
+        let body = bounded_body(reply, MAX_LIST).await?;
+        let body = body.context("its list never ends")?;
         // Google answers 400 to an invalid key.
         let is_refusal = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status)
             || status == StatusCode::BAD_REQUEST

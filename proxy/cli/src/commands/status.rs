@@ -117,7 +117,7 @@ pub(super) fn not_running(context: &Context, json: bool) -> anyhow::Result<ExitC
 /// # Errors
 /// If the proxy does not say it.
 pub(super) async fn why_unready(run: &RunFile) -> anyhow::Result<Option<String>> {
-    let url = format!("{}/readyz", run.base_url.trim_end_matches("/v1"));
+    let url = format!("{}/readyz", run.origin());
     let answer = loopback_client()?.get(&url).send().await?;
     if answer.status().is_success() {
         return Ok(None);

@@ -115,8 +115,7 @@ async fn gone(home: &Home, run: Option<&RunFile>, timeout: Duration) -> anyhow::
 }
 
 fn has_port(run: &RunFile) -> bool {
-    let base = run.base_url.trim_start_matches("http://");
-    let bound = TcpListener::bind(base.trim_end_matches("/v1"));
+    let bound = TcpListener::bind(run.origin().trim_start_matches("http://"));
     bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }
 

@@ -19,7 +19,7 @@ use crate::{
         context::Context,
         setup::answers::{MODE, SetupAnswers},
     },
-    wires::{addresses, is_answered, routing_of, target_of, wires_others},
+    wires::{addresses, is_answered, may_speak, routing_of, target_of, wires_others},
 };
 
 #[derive(Debug)]
@@ -47,11 +47,8 @@ impl Goal {
         } else {
             None
         };
-        let origin = |run: RunFile| {
-            let url = run.base_url.trim_end_matches('/');
-            url.trim_end_matches("/v1").to_owned()
-        };
-        Self::of_file(context, context.settings_file(), run.map(origin))
+        let origin = run.map(|run| run.origin().to_owned());
+        Self::of_file(context, context.settings_file(), origin)
     }
 
     pub(crate) fn of_file(
@@ -105,11 +102,9 @@ impl Goal {
             "nothing to relay yet: `metaclaw setup` asks whom MetaClaw asks"
         );
         let keys = &config.gateway.proxy.keys;
-        let may_speak = keys
-            .values()
-            .any(|one| one.agents.iter().any(|own| own.as_str() == agent));
+        let has_key = keys.values().any(|key| may_speak(key, agent));
         ensure!(
-            keys.is_empty() || may_speak || config.gateway.proxy.api_key.is_some(),
+            keys.is_empty() || has_key || config.gateway.proxy.api_key.is_some(),
             "no key in proxy.keys may speak for {agent}: `metaclaw keys add {agent} --agent {agent}`"
         );
         Ok(())

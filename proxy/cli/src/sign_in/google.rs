@@ -232,7 +232,7 @@ fn given_text<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str>
 }
 
 fn come_back(redirect: &Redirect) -> String {
-    format!("http://127.0.0.1:{}", redirect.port())
+    format!("http://127.0.0.1:{}", redirect.port)
 }
 
 /// Returns a request with a form. Its fields are in the body, so no log of addresses has them.

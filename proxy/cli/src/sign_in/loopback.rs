@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use metaclaw_llm::bounded_body;
 use reqwest::Url;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -30,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Redirect {
     listener: TcpListener,
-    port: u16,
+    pub(crate) port: u16,
     /// A random text that only the provider gets. A request without it is not the provider's answer.
     pub(crate) state: String,
 }
@@ -59,10 +60,6 @@ impl Redirect {
             port,
             state: format!("{:032x}", rand::random::<u128>()),
         })
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     /// Waits for the browser, and returns the provider's code.
@@ -154,16 +151,11 @@ async fn line(stream: &mut TcpStream) -> Option<String> {
 /// If the provider refuses, with its own words. Also if it cannot be reached, or its answer is too long or too late.
 pub(crate) async fn answered(request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
     let told = |error: reqwest::Error| anyhow::Error::from(error.without_url());
-    let mut answer = request.timeout(TIMEOUT).send().await.map_err(told)?;
+    let answer = request.timeout(TIMEOUT).send().await.map_err(told)?;
     let status = answer.status();
-    let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(told)? {
-        ensure!(
-            body.len() + chunk.len() <= MAX_ANSWER,
-            "the answer has more than {MAX_ANSWER} bytes, which is the limit"
-        );
-        body.extend_from_slice(&chunk);
-    }
+    let body = bounded_body(answer, MAX_ANSWER).await.map_err(told)?;
+    let too_long = || format!("the answer has more than {MAX_ANSWER} bytes, which is the limit");
+    let body = body.with_context(too_long)?;
     let value: Value = serde_json::from_slice(&body).unwrap_or_default();
     if !status.is_success() {
         let why = ["error_description", "error"]
@@ -205,7 +197,7 @@ mod tests {
     use super::*;
 
     async fn asked(redirect: &Redirect, target: &str) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", redirect.port()))
+        let mut stream = TcpStream::connect(("127.0.0.1", redirect.port))
             .await
             .unwrap();
         let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
@@ -235,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_without_a_request_delays_no_sign_in() {
         let redirect = Redirect::listen(0).await.unwrap();
-        let _silent = TcpStream::connect(("127.0.0.1", redirect.port()))
+        let _silent = TcpStream::connect(("127.0.0.1", redirect.port))
             .await
             .unwrap();
         let target = format!("/{}?code=c", redirect.state);

@@ -12,7 +12,7 @@ pub(crate) const OPENROUTER: &str = "https://openrouter.ai";
 pub(crate) const PORT: u16 = 3000;
 
 pub(crate) fn page(site: &str, redirect: &Redirect, pkce: &Pkce) -> anyhow::Result<Url> {
-    let back = format!("http://localhost:{}/{}", redirect.port(), redirect.state);
+    let back = format!("http://localhost:{}/{}", redirect.port, redirect.state);
     let query = [
         ("callback_url", back.as_str()),
         ("code_challenge", &pkce.challenge),
@@ -81,7 +81,7 @@ mod tests {
         let pkce = Pkce::new();
         let page = page(OPENROUTER, &redirect, &pkce).unwrap();
         let pairs: Vec<_> = page.query_pairs().collect();
-        let back = format!("http://localhost:{}/{}", redirect.port(), redirect.state);
+        let back = format!("http://localhost:{}/{}", redirect.port, redirect.state);
         assert_eq!(pairs[0].1, back);
         assert_eq!(pairs[1].1, pkce.challenge);
         assert!(page.as_str().starts_with("https://openrouter.ai/auth?"));

@@ -124,3 +124,14 @@ fn a_run_file_comes_back_and_hides_its_token() {
     home.retract().unwrap();
     home.retract().unwrap();
 }
+
+#[test]
+fn clients_get_whole_addresses() {
+    for (listens, told) in [
+        ("127.0.0.1:30000", "http://127.0.0.1:30000"),
+        ("0.0.0.0:30000", "http://127.0.0.1:30000"),
+        ("[::1]:8080", "http://[::1]:8080"),
+    ] {
+        assert_eq!(origin(listens.parse().unwrap()), told);
+    }
+}

@@ -1,6 +1,6 @@
 //! Operations on the process as a whole: how it is, its end, who may come in, when it may learn, what happened.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use async_trait::async_trait;
@@ -60,7 +60,8 @@ pub struct CreateLogin {
 }
 
 /// A code that signs one browser in.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(derive_more::Debug, Clone, Serialize, Deserialize)]
+#[debug("LoginCode")]
 pub struct LoginCode {
     pub code: String,
     /// How many seconds it is good for.
@@ -77,7 +78,8 @@ pub struct KeyChange {
 }
 
 /// A key that the running process is told.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(derive_more::Debug, Clone, Serialize, Deserialize)]
+#[debug("NewKey({agents:?})")]
 pub struct NewKey {
     /// What the caller shows.
     pub key: String,
@@ -207,12 +209,6 @@ impl Operation for CreateLogin {
     }
 }
 
-impl fmt::Debug for LoginCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoginCode").finish_non_exhaustive()
-    }
-}
-
 #[async_trait]
 impl Operation for KeyChange {
     const PATH: &'static str = "key";
@@ -225,14 +221,6 @@ impl Operation for KeyChange {
             agents: new.agents,
         });
         Ok(authenticator.set_key(&self.name, key)?)
-    }
-}
-
-impl fmt::Debug for NewKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewKey")
-            .field("agents", &self.agents)
-            .finish_non_exhaustive()
     }
 }
 

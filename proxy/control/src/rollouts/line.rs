@@ -3,8 +3,10 @@
 use metaclaw_chat::{AgentId, Message, Score, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with_macros::skip_serializing_none;
 
 /// One turn of a file.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rollout {
@@ -14,38 +16,27 @@ pub struct Rollout {
     /// Its conversation; turns with the same name are one conversation.
     pub session: SessionId,
     /// The request: messages of the chat API, or the owner's text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<RolloutPrompt>,
     /// The reply: a message, or its text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<Response>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_ids: Option<Vec<u32>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_ids: Option<Vec<u32>>,
     /// Log-probabilities of `response_ids` at temperature 1, in nats.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<Vec<f32>>,
     /// Whether the reply was good; without this field, MetaClaw judges it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
     /// What would have made it better.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// The model that sampled it; the default is the trainer's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Tools of the request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Value>,
     /// Sampling settings such as temperature and top_p.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
     /// The default is `stop`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<String>,
     /// When it ended, in Unix milliseconds; the default is now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<u64>,
 }
 

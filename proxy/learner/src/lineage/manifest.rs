@@ -1,7 +1,7 @@
 //! What a checkpoint is called, and what its manifest says: its base model, the numbers that the step measured, the
 //! statistics of its samples, and how it was made, so that it can be made again.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use metaclaw_chat::{AgentId, Score, TurnId};
 use metaclaw_trainer_api::{
@@ -17,7 +17,8 @@ use crate::config::RlConfig;
 /// A base model is identified by its content if that is known, otherwise by its name.
 ///
 /// A name is a file's name, so the file may be renamed, or its content may change.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, derive_more::Display)]
+#[display("{name}")]
 pub(crate) struct BaseModel {
     /// The base model as the trainer names it with what it samples.
     #[serde(rename = "base")]
@@ -58,12 +59,6 @@ impl BaseModel {
     pub(crate) fn may_be(&self, fingerprint: Option<&str>) -> bool {
         let own = self.fingerprint.as_deref();
         own.is_none() || fingerprint.is_none() || own == fingerprint
-    }
-}
-
-impl fmt::Display for BaseModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
     }
 }
 

@@ -1,8 +1,6 @@
 //! Why a turn is never trained on.
 
-use std::fmt;
-
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Makes [`ExcludeReason`] of reasons with their texts.
 macro_rules! exclude_reasons {
@@ -10,9 +8,10 @@ macro_rules! exclude_reasons {
         /// Why a turn is never trained on; the funnel of `metaclaw status` counts by these reasons.
         ///
         /// The log stores the text ([`ExcludeReason::as_str`]), so a text that has been released never changes.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, derive_more::Display)]
+        #[display("{}", self.as_str())]
         pub(crate) enum ExcludeReason {
-            $($(#[$about])* $reason,)+
+            $($(#[$about])* #[serde(rename = $text)] $reason,)+
         }
 
         impl ExcludeReason {
@@ -94,18 +93,6 @@ impl ExcludeReason {
         Self::Support,
         Self::BeforeLesson,
     ];
-}
-
-impl fmt::Display for ExcludeReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl Serialize for ExcludeReason {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 #[cfg(test)]

@@ -184,9 +184,10 @@ struct TakenStep {
     stepped: OptimStepReply,
 }
 
-#[derive(Debug)]
+#[derive(Debug, derive_more::From)]
 enum PassError {
     /// It may go another time.
+    #[from]
     Failed(StepFailure),
     Refused(SftError),
 }
@@ -203,14 +204,6 @@ pub(super) struct FineTuning<'a, T> {
     pub patience: Patience,
     pub recorder: &'a Recorder,
     pub tell: &'a mut T,
-}
-
-// === impl PassError ===
-
-impl From<StepFailure> for PassError {
-    fn from(failure: StepFailure) -> Self {
-        Self::Failed(failure)
-    }
 }
 
 impl<E: Into<SftError>> From<E> for PassError {

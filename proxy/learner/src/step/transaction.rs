@@ -59,9 +59,11 @@ struct Released {
     refusal: StepRefusal,
 }
 
+#[derive(derive_more::From)]
 enum NotPlanned {
     /// The turns are excluded.
     SetAside(Vec<TurnId>, ExcludeReason),
+    #[from]
     Failed(TrainError),
 }
 
@@ -136,12 +138,6 @@ async fn planned(
         .record("attempt", plan.attempt);
     site.runner.has(&plan.groups)?;
     Ok(plan.into())
-}
-
-impl From<TrainError> for NotPlanned {
-    fn from(error: TrainError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 // === impl TrainingStep<Planned> ===

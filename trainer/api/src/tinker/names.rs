@@ -1,6 +1,6 @@
 //! Ids and paths. None can contain a slash, so that each is one component of a URL and of a `tinker://` path.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc};
 
 use crate::{CheckpointName, NameError};
 
@@ -34,7 +34,8 @@ pub struct SamplerId(Arc<str>);
 pub struct RequestId(Arc<str>);
 
 /// `tinker://{run}/{weights|sampler_weights|external_weights}/{name}`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
+#[display("{SCHEME}{run}/{}/{name}", kind.segment())]
 pub struct TinkerPath {
     /// The run that wrote it.
     pub run: ModelId,
@@ -164,13 +165,6 @@ impl TinkerPath {
     /// Returns its name within its run, for example `weights/step-1`.
     pub fn checkpoint_id(&self) -> String {
         format!("{}/{}", self.kind.segment(), self.name)
-    }
-}
-
-impl fmt::Display for TinkerPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (run, kind, name) = (&self.run, self.kind.segment(), &self.name);
-        write!(f, "{SCHEME}{run}/{kind}/{name}")
     }
 }
 

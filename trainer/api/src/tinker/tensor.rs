@@ -1,5 +1,7 @@
 //! Tensors between wire and memory: raw little-endian bytes or lists, dense or compressed sparse rows.
 
+use metaclaw_trainer_terms::element::NumberElement;
+pub(super) use metaclaw_trainer_terms::element::{bytes, values};
 use serde_json::Number;
 
 use super::{
@@ -23,85 +25,36 @@ pub struct WireError {
 }
 
 /// A number of a tensor.
-pub(super) trait TensorElement: Copy + Default {
+pub(super) trait TensorElement: NumberElement + Default {
     const DTYPE: DType;
-    const NAME: &'static str;
-    const BYTES: usize;
-    fn read(bytes: &[u8]) -> Option<Self>;
-    fn put(self, bytes: &mut Vec<u8>);
     fn of_number(number: &Number) -> Option<Self>;
     fn number(self) -> Option<Number>;
 }
 
-macro_rules! element {
-    ($type:ty, $dtype:ident, $name:literal, $of:expr, $to:expr) => {
-        impl TensorElement for $type {
-            const DTYPE: DType = DType::$dtype;
-            const NAME: &'static str = $name;
-            const BYTES: usize = size_of::<$type>();
+impl TensorElement for i64 {
+    const DTYPE: DType = DType::Int64;
 
-            fn read(bytes: &[u8]) -> Option<Self> {
-                Some(Self::from_le_bytes(bytes.try_into().ok()?))
-            }
-
-            fn put(self, bytes: &mut Vec<u8>) {
-                bytes.extend_from_slice(&self.to_le_bytes());
-            }
-
-            fn of_number(number: &Number) -> Option<Self> {
-                $of(number)
-            }
-
-            fn number(self) -> Option<Number> {
-                $to(self)
-            }
-        }
-    };
-}
-element!(i64, Int64, "int64", whole, |value| Some(Number::from(
-    value
-)));
-element!(f32, Float32, "float32", single, |value| Number::from_f64(
-    f64::from(value)
-));
-
-/// 2 and 2.0 are one number to the SDK.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a whole number within 2^53 is exact in both"
-)]
-fn whole(number: &Number) -> Option<i64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    let written = |value: f64| value.fract() == 0.0 && value.abs() <= EXACT;
-    let as_float = || number.as_f64().filter(|value| written(*value));
-    number
-        .as_i64()
-        .or_else(|| as_float().map(|value| value as i64))
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "float32 is what the field is; too large becomes infinite and is refused"
-)]
-fn single(number: &Number) -> Option<f32> {
-    number.as_f64().map(|value| value as f32)
-}
-
-pub(super) fn bytes<T: TensorElement>(values: impl IntoIterator<Item = T>) -> Vec<u8> {
-    let values = values.into_iter();
-    let mut bytes = Vec::with_capacity(values.size_hint().0 * T::BYTES);
-    values.for_each(|value| value.put(&mut bytes));
-    bytes
-}
-
-pub(super) fn values<T: TensorElement>(bytes: &[u8]) -> Result<Vec<T>, String> {
-    if !bytes.len().is_multiple_of(T::BYTES) {
-        let (n, unit, name) = (bytes.len(), T::BYTES, T::NAME);
-        return Err(format!(
-            "{n} bytes: a multiple of {unit} is needed for {name}"
-        ));
+    /// 2 and 2.0 are one number to the SDK.
+    fn of_number(number: &Number) -> Option<Self> {
+        let as_float = || Self::from_number(number.as_f64()?);
+        number.as_i64().or_else(as_float)
     }
-    Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())
+
+    fn number(self) -> Option<Number> {
+        Some(self.into())
+    }
+}
+
+impl TensorElement for f32 {
+    const DTYPE: DType = DType::Float32;
+
+    fn of_number(number: &Number) -> Option<Self> {
+        Self::from_number(number.as_f64()?)
+    }
+
+    fn number(self) -> Option<Number> {
+        Number::from_f64(self.into())
+    }
 }
 
 /// Ids of tokens, which the wire has as int32.

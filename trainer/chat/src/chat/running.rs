@@ -1,6 +1,6 @@
 //! The replies to one request while they are sampled: the text for the client, and the record of what was sampled.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::StreamExt as _;
 use metaclaw_trainer_api::wire::Sampled;
@@ -25,6 +25,8 @@ use crate::{
 };
 
 /// Replies that are being sampled. Dropping it cancels the sampling.
+#[derive(derive_more::Debug)]
+#[debug("RunningReplies({replies:?})")]
 pub(crate) struct RunningReplies {
     front: Front,
     model: Arc<Model>,
@@ -74,14 +76,6 @@ pub(crate) enum News {
 
 // === impl RunningReplies ===
 
-impl fmt::Debug for RunningReplies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running")
-            .field("replies", &self.replies)
-            .finish_non_exhaustive()
-    }
-}
-
 impl RunningReplies {
     /// Sends the sampler a request for replies to a prompt, whose ids are added to `request`. `head` gives the id under
     /// which each reply's record is stored.
@@ -95,7 +89,7 @@ impl RunningReplies {
     ) -> Self {
         request.prompt_ids.clone_from(&prompt.ids);
         if !request.ignore_eos {
-            request.stop_token_ids.extend_from_slice(model.end_ids());
+            request.stop_token_ids.extend_from_slice(&model.end_ids);
         }
         let reply = |index: u32| RunningReply {
             splitter: ThinkSplitter::new(prompt.rendered.text()),

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use metaclaw_trainer_text::hub::HubName;
 
 use super::{Host, fetcher::refused};
-use crate::error::Result;
-use crate::fields::cut;
+use crate::{error::Result, fields::cut};
 
 const LOADED: [&str; 3] = ["", "base", "default"];
 

@@ -1,7 +1,6 @@
 //! A model that is given by its name at the hub is found in the cache, or fetched in the background.
 
 use std::{
-    fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -19,6 +18,8 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Makes the hub's client, which takes certificates of the system's: only where something is to be fetched.
 type MakeHub = Box<dyn Fn() -> Result<Hub> + Send + Sync>;
 
+#[derive(derive_more::Debug)]
+#[debug("Fetcher({cache:?})")]
 pub(crate) struct Fetcher {
     cache: Option<PathBuf>,
     make: MakeHub,
@@ -44,14 +45,6 @@ enum State {
 struct ProgressLog(Mutex<Option<Instant>>);
 
 // === impl Fetcher ===
-
-impl fmt::Debug for Fetcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher")
-            .field("cache", &self.cache)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Fetcher {
     /// `cache` is where `huggingface_hub` keeps models; without one there are none.

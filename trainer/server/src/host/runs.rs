@@ -21,8 +21,7 @@ use metaclaw_trainer_api::{
 use tokio::sync::oneshot;
 
 use super::{Host, failure::RunError};
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 type Begin =
     Box<dyn FnOnce(&mut EngineState) -> Result<(TrainJob, ParamsVersion), RunError> + Send>;

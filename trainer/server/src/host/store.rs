@@ -10,8 +10,7 @@ use metaclaw_engine::{adapter::AdapterError, checkpoint::CheckpointIndex, folder
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::failure::RunError;
-use crate::blocking::blocking;
-use crate::error::Result;
+use crate::{blocking::blocking, error::Result};
 
 #[derive(Debug)]
 pub(super) struct CheckpointFolder {

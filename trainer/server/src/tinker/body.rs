@@ -7,7 +7,7 @@ use axum::{
     extract::{FromRequest, Request, State},
     http::{HeaderMap, StatusCode, header},
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
 use metaclaw_trainer_api::tinker::PROTOBUF;
 use metaclaw_trainer_chat::bodies::{Hold, Largest};
@@ -33,11 +33,9 @@ pub(crate) async fn read_body(
     State(app): State<TrainerApp>,
     request: Request,
     next: Next,
-) -> Response {
-    match whole(&app, request, app.tinker.limits.body).await {
-        Ok((request, _until_it_is_answered)) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+) -> Result<Response> {
+    let (request, _until_it_is_answered) = whole(&app, request, app.tinker.limits.body).await?;
+    Ok(next.run(request).await)
 }
 
 /// Reads any other body, of at most 64 KiB; its place is free once it is read.
@@ -45,14 +43,9 @@ pub(crate) async fn read_small(
     State(app): State<TrainerApp>,
     request: Request,
     next: Next,
-) -> Response {
-    match whole(&app, request, SMALL)
-        .await
-        .map(|(request, _)| request)
-    {
-        Ok(request) => next.run(request).await,
-        Err(error) => error.into_response(),
-    }
+) -> Result<Response> {
+    let (request, _) = whole(&app, request, SMALL).await?;
+    Ok(next.run(request).await)
 }
 
 async fn whole(app: &TrainerApp, request: Request, most: usize) -> Result<(Request, Taken)> {

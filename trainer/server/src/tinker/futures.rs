@@ -23,8 +23,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 #[derive(Debug)]
 pub(crate) enum PromiseOutcome {

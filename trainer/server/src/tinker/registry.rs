@@ -26,8 +26,7 @@ use super::{
     lane::Lane,
     stored::{self, KnownAbout},
 };
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 const MAX_SESSIONS: usize = 256;
 /// The most open models. The engine closes runs beyond 8, and some of these belong to the REST API.

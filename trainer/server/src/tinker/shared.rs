@@ -12,8 +12,7 @@ use super::{
     futures::{Futures, PromiseLimits},
     registry::Registry,
 };
-use crate::error::ApiError;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 
 /// The unit of the space for waiting calls.
 const UNIT: usize = 1 << 10;

@@ -10,8 +10,7 @@ use metaclaw_trainer_terms::{
 };
 
 use super::link::Link;
-use crate::error::Result;
-use crate::serving::EngineSampler;
+use crate::{error::Result, serving::EngineSampler};
 
 /// vLLM, which is asked for samples. The engine knows which requests are allowed.
 #[derive(Debug)]
@@ -21,7 +20,9 @@ pub(crate) struct VllmServing {
     model: OnceLock<Arc<Model>>,
 }
 
+#[derive(derive_more::From)]
 enum Unbegun {
+    #[from]
     Failed(SamplerError),
     /// The adapter was unloaded between its check and the request.
     Unloaded(SamplerError),
@@ -30,12 +31,6 @@ enum Unbegun {
 }
 
 // === impl Unbegun ===
-
-impl From<SamplerError> for Unbegun {
-    fn from(error: SamplerError) -> Self {
-        Self::Failed(error)
-    }
-}
 
 impl From<Unbegun> for SamplerError {
     fn from(unbegun: Unbegun) -> Self {

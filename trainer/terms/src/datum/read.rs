@@ -10,7 +10,10 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::{Datum, DatumError, DatumParts};
-use crate::Tensor2;
+use crate::{
+    Tensor2,
+    element::{self, NumberElement},
+};
 
 const TARGETS: &str = "target_tokens";
 const WEIGHTS: &str = "weights";
@@ -47,58 +50,6 @@ struct TensorWire {
 enum RawTensor {
     Base64(String),
     List(Vec<f64>),
-}
-
-/// The number type of a tensor of one dtype.
-trait NumberElement: Copy {
-    const DTYPE: &'static str;
-    const BYTES: usize;
-    fn read(bytes: &[u8]) -> Option<Self>;
-    fn write(self) -> Vec<u8>;
-    fn from_number(number: f64) -> Option<Self>;
-}
-
-impl NumberElement for i64 {
-    const DTYPE: &'static str = "int64";
-    const BYTES: usize = 8;
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Self::from_le_bytes(bytes.try_into().ok()?))
-    }
-
-    fn write(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a whole number within 2^53 is exact in both"
-    )]
-    fn from_number(number: f64) -> Option<Self> {
-        const EXACT: f64 = 9_007_199_254_740_992.0;
-        (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as Self)
-    }
-}
-
-impl NumberElement for f32 {
-    const DTYPE: &'static str = "float32";
-    const BYTES: usize = 4;
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        Some(Self::from_le_bytes(bytes.try_into().ok()?))
-    }
-
-    fn write(self) -> Vec<u8> {
-        self.to_le_bytes().to_vec()
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "float32 is what the field is; too large becomes infinite and is refused"
-    )]
-    fn from_number(number: f64) -> Option<Self> {
-        Some(number as Self)
-    }
 }
 
 // === impl Datum ===
@@ -234,17 +185,17 @@ fn target_ids(targets: Tensor2<i64>) -> Result<Tensor2<u32>, DatumError> {
 
 impl TensorWire {
     fn new<T: NumberElement>(values: &[T], shape: &[usize]) -> Self {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.write()).collect();
+        let bytes = element::bytes(values.iter().copied());
         Self {
-            dtype: T::DTYPE.to_owned(),
+            dtype: T::NAME.to_owned(),
             shape: Some(shape.to_vec()),
             data: RawTensor::Base64(BASE64_STANDARD.encode(bytes)),
         }
     }
 
     fn read<T: NumberElement>(self) -> Result<Tensor2<T>, String> {
-        if self.dtype != T::DTYPE {
-            let (found, needed) = (&self.dtype, T::DTYPE);
+        if self.dtype != T::NAME {
+            let (found, needed) = (&self.dtype, T::NAME);
             return Err(format!("dtype is {found:?}: {needed:?} is needed"));
         }
         let values: Vec<T> = match self.data {
@@ -261,18 +212,12 @@ impl TensorWire {
 fn from_base64<T: NumberElement>(text: &str) -> Result<Vec<T>, String> {
     let decoded = BASE64_STANDARD.decode(text);
     let bytes = decoded.map_err(|error| format!("data is no base64: {error}"))?;
-    if bytes.len() % T::BYTES != 0 {
-        let (n, needed, dtype) = (bytes.len(), T::BYTES, T::DTYPE);
-        return Err(format!(
-            "data has {n} bytes: a multiple of {needed} is needed for {dtype}"
-        ));
-    }
-    Ok(bytes.chunks_exact(T::BYTES).filter_map(T::read).collect())
+    element::values(&bytes).map_err(|why| format!("data has {why}"))
 }
 
 fn from_list<T: NumberElement>(list: &[f64]) -> Result<Vec<T>, String> {
     let read = list.iter().enumerate().map(|(at, number)| {
-        T::from_number(*number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::DTYPE))
+        T::from_number(*number).ok_or_else(|| format!("data[{at}] is {number}: no {}", T::NAME))
     });
     read.collect()
 }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -43,7 +43,8 @@ const GENERATION: &str = "generation_config.json";
 const SPARE: u64 = 256 << 20;
 
 /// A hub of models, and the cache for it.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Hub({}, {cache:?})", server.endpoint)]
 pub struct Hub {
     server: HubServer,
     cache: PathBuf,
@@ -72,15 +73,6 @@ struct Fetching<'a> {
 }
 
 // === impl Hub ===
-
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
-            .field("endpoint", &self.server.endpoint)
-            .field("cache", &self.cache)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Hub {
     /// Returns the hub that the environment names, like `huggingface_hub`: `HF_ENDPOINT`, `HF_TOKEN` or the file of

@@ -1,6 +1,5 @@
 //! Names of models at the hub, and their places in the cache.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -10,7 +9,8 @@ use crate::regular;
 pub const MAIN: &str = "main";
 
 /// The name of a model at the hub: `owner/name`. Neither part can contain a path separator.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("{owner}/{name}")]
 pub struct HubName {
     owner: String,
     name: String,
@@ -38,12 +38,6 @@ impl FromStr for HubName {
                 value: value.chars().take(100).collect(),
             }),
         }
-    }
-}
-
-impl fmt::Display for HubName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.owner, self.name)
     }
 }
 

@@ -185,11 +185,11 @@ fn the_least_recently_used_goes_first() {
         let user = said("user", &c.to_string().repeat(100));
         tokenizer.render(&[user], None, true).unwrap()
     };
-    let (prompt_ids, key) = ([7; 10], rendered('a').key().to_vec());
+    let (prompt_ids, key) = ([7; 10], rendered('a').key.clone());
     let one = ServedSequence::new(&tokenizer, key, &prompt_ids, &[]).bytes();
     let index = ServedTokenIndex::new(2 * one);
     let remember = |c: char| index.remember(&tokenizer, &rendered(c), &prompt_ids, &[]);
-    let known = |c: char| index.recall(rendered(c).key()).0.len();
+    let known = |c: char| index.recall(&rendered(c).key).0.len();
     remember('a');
     remember('b');
     assert_eq!(known('a'), 10);

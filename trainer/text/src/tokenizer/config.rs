@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::error::Result;
-use crate::template::ChatTemplate;
-use crate::{ModelFileError, regular};
+use crate::{ModelFileError, error::Result, regular, template::ChatTemplate};
 
 pub(super) fn read(file: &Path) -> Result<Vec<u8>> {
     let read = regular(file).and_then(std::fs::read);

@@ -4,8 +4,7 @@
 //! The bytes of each token are known once the vocabulary is read. So decoding joins them and returns complete
 //! characters. It needs no look-back and loses nothing.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 use tokenizers::Tokenizer;

@@ -29,6 +29,8 @@ const CHUNK: usize = 400_000;
 /// backtracks over such a run.
 const RUN: usize = 25_000;
 
+#[derive(derive_more::Debug)]
+#[debug("RankEncoder")]
 pub(super) struct RankEncoder {
     bpe: CoreBPE,
     special: BTreeMap<String, u32>,
@@ -119,12 +121,6 @@ fn special(id: u32, config: &Value) -> AddedToken {
 }
 
 // === impl RankEncoder ===
-
-impl std::fmt::Debug for RankEncoder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RankEncoder").finish_non_exhaustive()
-    }
-}
 
 impl RankEncoder {
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) {

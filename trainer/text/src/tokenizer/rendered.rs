@@ -11,7 +11,8 @@ pub(crate) const CONTROL_BYTES: usize = 1 + ID_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     text: String,
-    key: Vec<u8>,
+    /// The text with control tokens as ids. Two keys are equal if a model reads the same.
+    pub(crate) key: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +45,6 @@ impl Rendered {
     /// Returns the text. A control token in it may be the template's or data.
     pub fn text(&self) -> &str {
         &self.text
-    }
-
-    /// Returns the text with control tokens as ids. Two keys are equal if a model reads the same.
-    pub(crate) fn key(&self) -> &[u8] {
-        &self.key
     }
 }
 

@@ -86,7 +86,7 @@ impl ChatTokenizer {
     /// Returns [`SplitReplyError`] if the template does not show where the reply begins or ends.
     pub fn encode_reply(&self, rendered: &RenderedReply) -> Result<SplitReply, SplitReplyError> {
         let RenderedReply { prompt, whole } = rendered;
-        let Some(reply) = whole.key().strip_prefix(prompt.key()) else {
+        let Some(reply) = whole.key.strip_prefix(prompt.key.as_slice()) else {
             return Err(not_a_beginning(prompt, whole));
         };
         let end = end_of_reply(reply, &self.end_ids()).ok_or(SplitReplyError::NoEnd)?;

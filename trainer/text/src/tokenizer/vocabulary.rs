@@ -1,7 +1,6 @@
 //! The two kinds of tokenizer files.
 
-use std::fmt::Display;
-use std::path::PathBuf;
+use std::{fmt::Display, path::PathBuf};
 
 use serde_json::Value;
 use tokenizers::Tokenizer;
@@ -10,9 +9,7 @@ use super::config::read;
 use super::decoder::TokenBytes;
 use super::ranks::{RankEncoder, Ranks};
 use super::text::{EncodeError, Place, TextEncoder};
-use crate::ModelFileError;
-use crate::content::ControlTokens;
-use crate::error::Result;
+use crate::{ModelFileError, content::ControlTokens, error::Result};
 
 #[derive(Debug)]
 pub(super) enum Encoder {

@@ -28,7 +28,7 @@ pub(super) struct RepositorySettings {
 
 #[derive(Debug)]
 pub(super) struct RepositoryTree {
-    tree: Vec<u8>,
+    pub(super) tree: Vec<u8>,
 }
 
 // === impl RepositorySettings ===
@@ -85,10 +85,6 @@ impl RepositoryTree {
         };
         let tree = tree.map_err(|words| wrong(&words))?;
         Ok(Self { tree })
-    }
-
-    pub(super) fn tree(&self) -> &[u8] {
-        &self.tree
     }
 
     /// Returns the content of each file for which `is_meant` says so, by name.

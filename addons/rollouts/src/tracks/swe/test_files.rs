@@ -25,7 +25,7 @@ pub(super) const NOT_COPIED: [&str; 8] = [
 
 #[derive(Debug)]
 pub(super) struct TestFiles {
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     files: BTreeMap<String, Vec<u8>>,
 }
 
@@ -65,10 +65,6 @@ impl TestFiles {
             files.insert(name.clone(), content.clone().into_bytes());
         }
         Ok(Self { names, files })
-    }
-
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
     }
 
     pub(super) fn files(&self) -> Vec<SandboxFile<'_>> {

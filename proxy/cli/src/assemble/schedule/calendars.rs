@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{anyhow, ensure};
 use metaclaw_chat::{Secret, now_ms};
 use metaclaw_control::operation::with_causes;
+use metaclaw_llm::bounded_body;
 use metaclaw_schedule::{
     Calendar, CalendarError, Interval, MAX_CALENDAR, Schedule, SchedulerConfig,
 };
@@ -129,17 +130,14 @@ async fn fetch(client: &reqwest::Client, address: &Secret) -> anyhow::Result<Str
     // Otherwise, an error would contain the whole address.
     let without_url = reqwest::Error::without_url;
     let asked = client.get(address.expose()).send().await;
-    let mut answer = asked.map_err(without_url)?;
+    let answer = asked.map_err(without_url)?;
     ensure!(
         answer.status().is_success(),
         "it answers {}",
         answer.status()
     );
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(without_url)? {
-        bytes.extend_from_slice(&chunk);
-        ensure!(bytes.len() <= MAX_CALENDAR, CalendarError::TooLarge);
-    }
+    let bytes = bounded_body(answer, MAX_CALENDAR).await;
+    let bytes = bytes.map_err(without_url)?.ok_or(CalendarError::TooLarge)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

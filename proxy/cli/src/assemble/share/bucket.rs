@@ -8,10 +8,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow};
 use http::StatusCode;
 use metaclaw_aws::{CredentialSource, RequestToSign, S3Location, S3Refusal, sign_s3};
-use metaclaw_llm::{http_client, loopback_client};
+use metaclaw_llm::{bounded_body, http_client, loopback_client};
 use metaclaw_settings::address::is_here;
 use metaclaw_skills::{ShareConfig, ShareFile, ShareStore, WriterId};
 use reqwest::{Method, Url};
@@ -107,17 +107,13 @@ impl BucketStore {
         if *method == Method::PUT {
             call = call.body(body.to_owned());
         }
-        let mut response = call.send().await.map_err(no_answer)?;
+        let response = call.send().await.map_err(no_answer)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let max = if status.is_success() { max } else { MAX_ERROR };
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(no_answer)? {
-            body.extend_from_slice(&chunk);
-            ensure!(
-                body.len() as u64 <= max,
-                "it has more than {max} bytes, which is the limit"
-            );
-        }
+        let most = usize::try_from(max).unwrap_or(usize::MAX);
+        let body = bounded_body(response, most).await.map_err(no_answer)?;
+        let body =
+            body.with_context(|| format!("it has more than {max} bytes, which is the limit"))?;
         if status.is_success() {
             let text = String::from_utf8(body);
             return Ok(Some(text.map_err(|error| error.utf8_error())?));

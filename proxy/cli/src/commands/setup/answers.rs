@@ -184,7 +184,7 @@ mod tests {
         let file = file.display().to_string();
         let environment = Environment::from_pairs([("OPENCLAW_CONFIG_PATH", file.as_str())]);
         let surroundings = Surroundings {
-            variables: environment.variables().to_vec(),
+            variables: environment.variables.clone(),
             home: folder.path().to_owned(),
         };
         detect(&surroundings).unwrap().unwrap()

@@ -90,8 +90,8 @@ impl InstallArgs {
         )?;
         out::line(format!("unpacking {shown}"))?;
         let staged = change.stage();
-        unpack(&archive.path, staged.folder())?;
-        usable(staged.folder()).with_context(|| format!("{shown}: nothing was installed"))?;
+        unpack(&archive.path, &staged.folder)?;
+        usable(&staged.folder).with_context(|| format!("{shown}: nothing was installed"))?;
         change.put(staged)?;
         if archive.is_fetched {
             // A file that stays costs disk, and nothing else.

@@ -1,6 +1,6 @@
 //! [`TrainingBackend`] over Tinker's API.
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use metaclaw_trainer_terms::ErrorCode;
@@ -41,9 +41,10 @@ const OFFER_LASTS: Duration = Duration::from_secs(60);
 const BASE: &str = "base";
 
 /// A client of Tinker's API: of the cloud, of SkyRL, of `metaclaw-trainer`. Cheap to clone.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct TinkerBackend(pub(super) Arc<Inner>);
 
+#[derive(Debug)]
 pub(super) struct Inner {
     pub(super) config: TinkerConfig,
     http: Arc<Http>,
@@ -114,14 +115,6 @@ impl TinkerBackend {
         Box::pin(async move {
             self.0.sessions.finish().await;
         })
-    }
-}
-
-impl fmt::Debug for TinkerBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TinkerBackend")
-            .field(&self.0.config)
-            .finish()
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Dialect {
 }
 
 /// The settings of a [`TinkerBackend`](super::TinkerBackend).
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct TinkerConfig {
     /// The HTTP client, which the caller creates, so that redirects, proxies and TLS are set in one place.
     pub client: reqwest::Client,
@@ -51,21 +51,6 @@ pub struct TinkerConfig {
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The default patience. It is shorter than the learner's own pauses, so that the status shows the server's answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-
-// === impl TinkerConfig ===
-
-impl fmt::Debug for TinkerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TinkerConfig")
-            .field("url", &self.url)
-            .field("key", &self.key)
-            .field("project", &self.project)
-            .field("base_model", &self.base_model)
-            .field("dialect", &self.dialect)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Answers in this process what Tinker has no call for, because Tinker knows token ids only.
 ///

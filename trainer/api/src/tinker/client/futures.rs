@@ -195,7 +195,7 @@ pub(super) async fn result(
 fn timeout(http: &Http, call: &'static str, limits: PollLimits) -> BackendError {
     BackendError::Timeout {
         call,
-        url: http.url().to_owned(),
+        url: http.url.clone(),
         after: limits.timeout,
     }
 }

@@ -1,7 +1,6 @@
 //! One HTTP exchange: credentials, headers, deadline, and what is known after a failure.
 
 use std::{
-    fmt,
     hash::{BuildHasher, Hasher, RandomState},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,8 +13,7 @@ use serde_json::Value;
 use tokio::{sync::Mutex, time::Instant};
 
 use super::{Flag, config::TinkerConfig, words::Whose};
-use crate::backend::Result;
-use crate::{ApiKey, BackendError};
+use crate::{ApiKey, BackendError, backend::Result};
 
 /// The SDK version that this client corresponds to. Servers choose their dialect by it.
 pub(super) const SDK_VERSION: &str = "0.38.0";
@@ -60,7 +58,7 @@ pub(super) struct Answer {
 pub(super) struct Http {
     client: reqwest::Client,
     /// It has no `/` at its end.
-    url: String,
+    pub(super) url: String,
     pub(super) auth: Auth,
 }
 
@@ -122,10 +120,6 @@ impl Http {
                 token: Mutex::new(None),
             },
         }
-    }
-
-    pub(super) fn url(&self) -> &str {
-        &self.url
     }
 
     pub(super) fn whose(&self, call: &'static str) -> Whose<'_> {
@@ -268,16 +262,11 @@ pub(super) struct Auth {
     token: Mutex<Option<AccessToken>>,
 }
 
+#[derive(Debug)]
 struct AccessToken {
-    text: String,
+    text: ApiKey,
     /// Half of its lifetime is over at this time.
     renew_at: Instant,
-}
-
-impl fmt::Debug for AccessToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
 }
 
 #[derive(Deserialize)]
@@ -301,12 +290,12 @@ impl Auth {
             .as_ref()
             .filter(|token| Instant::now() < token.renew_at)
         {
-            return Ok(token.text.clone());
+            return Ok(token.text.expose().to_owned());
         }
         let Exchanged { jwt } = exchange(self.key.expose()).await?;
         let half = life(&jwt).unwrap_or(USUAL_LIFE) / 2;
         *kept = Some(AccessToken {
-            text: jwt.clone(),
+            text: ApiKey::new(jwt.clone()),
             renew_at: Instant::now() + half,
         });
         Ok(jwt)
@@ -314,7 +303,10 @@ impl Auth {
 
     async fn forget(&self, refused: &str) {
         let mut kept = self.token.lock().await;
-        if kept.as_ref().is_some_and(|token| token.text == refused) {
+        if kept
+            .as_ref()
+            .is_some_and(|token| token.text.expose() == refused)
+        {
             *kept = None;
         }
     }

@@ -161,7 +161,7 @@ impl TinkerSessions {
             ..CreateSession::default()
         };
         let reply: CreatedSession = self.http.ask("create_session", &asked).await?;
-        let url = self.http.url();
+        let url = &self.http.url;
         for message in [reply.warning_message, reply.error_message]
             .into_iter()
             .flatten()
