@@ -347,8 +347,8 @@ pub(super) fn search(
     let request = Request::new(query);
     let matched = |memory: &&Memory| request.shared(&texts.read(&memory.content));
     let matched = memories.iter().map(|memory| (*memory, matched(memory)));
-    let matched = matched.filter(|(_, words)| !words.is_empty()).collect();
-    ranked(matched, policy, now_ms)
+    let matched: Vec<_> = matched.filter(|(_, words)| !words.is_empty()).collect();
+    ranked(&matched, policy, now_ms)
 }
 
 /// Returns the memories that matter for a query, best first.
@@ -365,14 +365,13 @@ fn needed(
         let shared = request.shared(&text);
         request.needs(&text, &shared).then_some(shared)
     };
-    let matched = memories
-        .iter()
-        .filter_map(|memory| Some((*memory, needed(memory)?)));
-    ranked(matched.collect(), policy, now_ms)
+    let matched = memories.iter();
+    let matched = matched.filter_map(|memory| Some((*memory, needed(memory)?)));
+    ranked(&matched.collect::<Vec<_>>(), policy, now_ms)
 }
 
 fn ranked(
-    matched: Vec<(&Memory, Vec<String>)>,
+    matched: &[(&Memory, Vec<String>)],
     policy: &MemoryPolicy,
     now_ms: u64,
 ) -> Vec<MemoryHit> {
