@@ -345,10 +345,10 @@ pub(super) fn search(
     now_ms: u64,
 ) -> Vec<MemoryHit> {
     let request = Request::new(query);
-    let matched = |memory: &&Memory| request.shared(&texts.read(&memory.content));
-    let matched = memories.iter().map(|memory| (*memory, matched(memory)));
-    let matched = matched.filter(|(_, words)| !words.is_empty()).collect();
-    ranked(matched, policy, now_ms)
+    let shared = |memory: &&Memory| request.shared(&texts.read(&memory.content));
+    let compared = memories.iter().map(|memory| (*memory, shared(memory)));
+    let matched: Vec<_> = compared.filter(|(_, words)| !words.is_empty()).collect();
+    ranked(&matched, policy, now_ms)
 }
 
 /// Returns the memories that matter for a query, best first.
@@ -368,11 +368,11 @@ fn needed(
     let matched = memories
         .iter()
         .filter_map(|memory| Some((*memory, needed(memory)?)));
-    ranked(matched.collect(), policy, now_ms)
+    ranked(&matched.collect::<Vec<_>>(), policy, now_ms)
 }
 
 fn ranked(
-    matched: Vec<(&Memory, Vec<String>)>,
+    matched: &[(&Memory, Vec<String>)],
     policy: &MemoryPolicy,
     now_ms: u64,
 ) -> Vec<MemoryHit> {
