@@ -6,6 +6,7 @@ mod conversation;
 mod error;
 mod known;
 mod layout;
+mod spans;
 mod splice;
 mod trim;
 mod walk;
@@ -13,7 +14,8 @@ mod walk;
 pub use self::{
     chat::{ChatRequest, MessageKey, MessageRef},
     error::RequestError,
-    known::{KnownValues, ValueMark},
+    known::KnownValues,
+    spans::ValueMark,
     splice::{APPEND_FIELD, Absent, Changes, OWN_FIELDS, SHARED_FIELDS, splice},
     trim::{PromptLimit, TrimmedPrompt},
 };

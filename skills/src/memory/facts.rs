@@ -345,9 +345,9 @@ pub(super) fn search(
     now_ms: u64,
 ) -> Vec<MemoryHit> {
     let request = Request::new(query);
-    let matched = |memory: &&Memory| request.shared(&texts.read(&memory.content));
-    let matched = memories.iter().map(|memory| (*memory, matched(memory)));
-    let matched: Vec<_> = matched.filter(|(_, words)| !words.is_empty()).collect();
+    let shared = |memory: &&Memory| request.shared(&texts.read(&memory.content));
+    let compared = memories.iter().map(|memory| (*memory, shared(memory)));
+    let matched: Vec<_> = compared.filter(|(_, words)| !words.is_empty()).collect();
     ranked(&matched, policy, now_ms)
 }
 
@@ -365,8 +365,9 @@ fn needed(
         let shared = request.shared(&text);
         request.needs(&text, &shared).then_some(shared)
     };
-    let matched = memories.iter();
-    let matched = matched.filter_map(|memory| Some((*memory, needed(memory)?)));
+    let matched = memories
+        .iter()
+        .filter_map(|memory| Some((*memory, needed(memory)?)));
     ranked(&matched.collect::<Vec<_>>(), policy, now_ms)
 }
 

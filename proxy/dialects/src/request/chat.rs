@@ -13,8 +13,9 @@ use serde_json::Value;
 use super::{
     conversation::{self, Conversation},
     error::RequestError,
-    known::{KnownValues, ValueMark},
+    known::KnownValues,
     layout::Layout,
+    spans::ValueMark,
     walk::ByteSpan,
 };
 use crate::{api::Api, json};

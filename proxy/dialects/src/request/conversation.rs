@@ -7,8 +7,8 @@ use metaclaw_chat::{MessageError, Role};
 use super::{
     content::{Content, is_result},
     error::RequestError,
-    known::ValueMark,
-    layout::{self, ItemSpans, Layout},
+    layout::{self, Layout},
+    spans::{ItemSpans, ValueMark},
     walk::ByteSpan,
 };
 use crate::{

@@ -4,12 +4,12 @@
 //! spaces, unknown fields. Of duplicate keys the last counts, as in JSON parsers. Values are skipped without recursion,
 //! so no nesting is too deep.
 
-use metaclaw_chat::OF_ANOTHER;
 use serde::de::{Error as _, IgnoredAny};
 
 use super::{
     error::RequestError,
-    known::{KnownValues, ValueMark},
+    known::KnownValues,
+    spans::{ItemSpans, ValueMark},
     walk::{ByteSpan, NotJson, Walk},
 };
 use crate::{api::Api, json};
@@ -31,22 +31,6 @@ pub(super) struct Member {
     pub whole: ByteSpan,
     pub value: ByteSpan,
     /// Set for a long value that is not the conversation.
-    pub mark: Option<ValueMark>,
-}
-
-/// The positions of an element of the conversation, and of those of its fields by which it is read. An element that is
-/// not an object has none.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ItemSpans {
-    pub whole: ByteSpan,
-    pub role: Option<ByteSpan>,
-    pub content: Option<ByteSpan>,
-    /// Its `type`.
-    pub kind: Option<ByteSpan>,
-    pub output: Option<ByteSpan>,
-    /// Whether it has one of [`OF_ANOTHER`].
-    pub is_of_another: bool,
-    /// Set if it is long.
     pub mark: Option<ValueMark>,
 }
 
@@ -135,45 +119,6 @@ impl Layout {
     /// Returns the member with this name that counts.
     pub(super) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().rev().find(|member| member.name == name)
-    }
-}
-
-// === impl ItemSpans ===
-
-impl ItemSpans {
-    /// Walks over an element, and notes its parts.
-    fn walk(walk: &mut Walk<'_>, text: &str) -> Result<Self, NotJson> {
-        let mut item = Self::default();
-        if walk.peek() != Some(b'{') {
-            item.whole = walk.value()?;
-            return Ok(item);
-        }
-        item.whole = walk.object(|walk, quoted| {
-            let value = walk.value()?;
-            match json::string(&text[quoted]).as_deref() {
-                Some("role") => item.role = Some(value),
-                Some("content") => item.content = Some(value),
-                Some("type") => item.kind = Some(value),
-                Some("output") => item.output = Some(value),
-                Some(name) => item.is_of_another |= OF_ANOTHER.contains(&name),
-                None => {}
-            }
-            Ok(())
-        })?;
-        Ok(item)
-    }
-
-    pub(super) fn with_start(self, start: usize) -> Self {
-        let from = self.whole.start;
-        let moved = |span: ByteSpan| span.start - from + start..span.end - from + start;
-        Self {
-            whole: moved(self.whole),
-            role: self.role.map(moved),
-            content: self.content.map(moved),
-            kind: self.kind.map(moved),
-            output: self.output.map(moved),
-            ..self
-        }
     }
 }
 
