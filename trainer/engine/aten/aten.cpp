@@ -29,7 +29,9 @@ template <typename F> void guarded(char *error, F &&f) {
   try {
     f();
   } catch (const std::exception &e) {
-    std::strncpy(error, e.what(), ERROR_LENGTH - 1);
+    std::strncpy(error, *e.what() ? e.what() : "without a reason", ERROR_LENGTH - 1);
+  } catch (...) {
+    std::strncpy(error, "without a reason", ERROR_LENGTH - 1);
   }
 }
 

@@ -164,6 +164,19 @@ pub(crate) fn add_product(sum: &mut Tensor, x: &Tensor, weight: &Tensor) -> Resu
     checked(|error| unsafe { metaclaw_add_product(error, sum.as_mut_ptr(), raw(x), raw(weight)) })
 }
 
+// === impl Part ===
+
+impl Part {
+    /// How many pairs of a query and a key are computed.
+    pub(crate) fn n_scores(&self) -> i64 {
+        if self.causal == 1 {
+            self.n_q * (self.n_q + 1) / 2
+        } else {
+            self.n_q * self.n_k
+        }
+    }
+}
+
 // === impl PlainCalls ===
 
 impl PlainCalls {

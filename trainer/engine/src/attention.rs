@@ -239,10 +239,21 @@ pub(crate) fn in_parts(qkv: [&Tensor; 3], parts: &[Part]) -> Result<Tensor> {
     mixed.f_transpose(1, 2)?.f_reshape([1, t, n_heads * e])
 }
 
-/// Whether a device has a kernel that gives log-sum-exps and has a way back from them, by which parts are joined: a GPU of 16 bits
-/// alone.
-pub(crate) fn has_parts(device: Device, kind: Kind, head_dim: i64) -> bool {
-    device == Device::Cpu || (kind != Kind::Float && head_dim % 8 == 0 && head_dim <= 256)
+/// Whether a device has a kernel that gives log-sum-exps and has a way back from them, by which parts are joined. It is tried: GPUs
+/// have it for 16 bits alone, and older ones not at all.
+pub(crate) fn has_parts(device: Device, kind: Kind, head_dim: i64) -> Result<bool> {
+    if device == Device::Cpu {
+        return Ok(true);
+    }
+    let one = Tensor::f_zeros([1, 1, 1, head_dim], (kind, device))?;
+    let itself = Part {
+        q: 0,
+        n_q: 1,
+        k: 0,
+        n_k: 1,
+        causal: 1,
+    };
+    Ok(in_parts([&one, &one, &one], &[itself]).is_ok())
 }
 
 /// Attention over everything that the parts saw, in f32.

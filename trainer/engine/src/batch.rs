@@ -7,7 +7,7 @@ use crate::few_rows;
 use crate::kv::{KvPool, PositionRun};
 use crate::layer::{Attention, LayerWeights, layer_forward};
 use crate::linear::LayerAdapters;
-use crate::lora::{AdapterStack, Lora, Segment, StackedRows};
+use crate::lora::{AdapterStack, Lora, Segment};
 use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;
@@ -105,8 +105,6 @@ impl Model {
             let maps = self.weights.layers.iter().map(LayerWeights::maps);
             *stack = AdapterStack::new(maps, &segments, self.kind)?;
         }
-        let rows = StackedRows::new(&segments, first)?;
-        let rows = self.placement.each(|device| rows.to_device(device))?;
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
         let layers = self.weights.layers.iter().zip(pool.layers_mut());
         for (layer, (w, kv)) in layers.enumerate() {
@@ -114,7 +112,7 @@ impl Model {
                 _ if segments.is_empty() && self.batches_as_gpu => LayerAdapters::None,
                 Some(stack) if self.batches_as_gpu => LayerAdapters::Stacked {
                     stack,
-                    rows: rows.of(&self.placement, layer)?,
+                    segments: &segments,
                     layer,
                 },
                 _ => LayerAdapters::Rows {

@@ -9,7 +9,7 @@ use tch::Tensor;
 
 use crate::aten;
 use crate::few_rows::{self, AdaptedRows};
-use crate::lora::{AdapterStack, FusedPart, LayerLora, Projection, Segment, StackedRows};
+use crate::lora::{AdapterStack, FusedPart, LayerLora, Projection, Segment};
 use crate::matrix::Matrix;
 use crate::torch::Result;
 
@@ -39,7 +39,7 @@ pub enum LayerAdapters<'a> {
     /// As `Rows`, on a GPU.
     Stacked {
         stack: &'a AdapterStack,
-        rows: &'a StackedRows,
+        segments: &'a [Segment<'a>],
         layer: usize,
     },
 }
@@ -82,9 +82,13 @@ impl Linear {
                 }
                 Ok(y)
             }
-            LayerAdapters::Stacked { stack, rows, layer } => {
+            LayerAdapters::Stacked {
+                stack,
+                segments,
+                layer,
+            } => {
                 let y = self.weight.product(x, bias)?;
-                stack.add(&self.parts, layer, rows, [x, &y])?;
+                stack.add(&self.parts, layer, segments, [x, &y])?;
                 Ok(y)
             }
         }

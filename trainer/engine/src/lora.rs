@@ -31,7 +31,7 @@ use self::projection::PEFT_HEAD_BASE;
 pub use self::projection::{FusedPart, Projection, Side, peft_head_name, peft_name};
 pub use self::segment::Segment;
 pub use self::spec::LoraSpec;
-pub use self::stack::{AdapterStack, StackedRows};
+pub use self::stack::AdapterStack;
 pub use self::target::{ALONE, BaseDims, IN_PART, LoraTargets};
 use crate::placement::Placement;
 use crate::rng::SplitMix64;

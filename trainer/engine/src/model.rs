@@ -34,6 +34,8 @@ pub struct Model {
     pub quantization: Option<Quantization>,
     /// The device of each layer.
     pub placement: Placement,
+    /// Whether attention may be computed in parts (`attention::has_parts`).
+    pub(crate) has_parts: bool,
     /// Batches are computed as on a GPU: attention of all sequences in one call, the adapters of all rows stacked.
     pub batches_as_gpu: bool,
     /// The weights of all head norms, `[layers, 1, heads, head_dim]`, where layers have them and are on one GPU.
@@ -68,10 +70,11 @@ impl Model {
         let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
         let ropes =
             specs.try_map(|spec| Rope::new(spec, head_dim, context, kind, placement.first()))?;
+        let has_parts = attention::has_parts(placement.first(), kind, head_dim)?;
         let mut model = Self {
             windows: ByLayer::new(config.layers.iter().map(|layer| layer.window)),
-            batches_as_gpu: placement.first() != Device::Cpu
-                && attention::has_parts(placement.first(), kind, head_dim),
+            has_parts,
+            batches_as_gpu: has_parts && placement.first() != Device::Cpu,
             config,
             weights,
             ropes,

@@ -273,7 +273,7 @@ impl TrainJob {
 
 /// The parameters that a job computes with.
 fn adapters(lora: &Lora, model: &Model, sizes: SliceSizes) -> Result<Lora> {
-    if sizes.narrow_adapters {
+    if sizes.as_gpu {
         lora.with_layers_in(model.kind)
     } else {
         Ok(lora.shallow_clone())

@@ -163,61 +163,43 @@ impl Together {
         window: Option<usize>,
         device: Device,
     ) -> Result<Self> {
-        let (mut first, mut seen) = (0, Vec::with_capacity(rows.len()));
+        let (mut first, mut n_seen, mut is_whole) = (0, 0, true);
+        let (mut seen, mut queries, mut starts, mut packed, mut n_keys) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for one in rows {
+            let mut all: Vec<i64> = one.past.iter().flat_map(slots_of).collect();
             let own = slots.get(first..first + one.len).unwrap_or_default();
-            first += one.len;
             // A single row is among its past.
-            let own = if one.len == 1 { &[] } else { own };
-            let own = own.iter().map(|&start| PositionRun { start, len: 1 });
-            let mut runs: Vec<PositionRun> = Vec::new();
-            for run in one.past.iter().copied().chain(own) {
-                match runs.last_mut() {
-                    Some(last) if last.start + last.len == run.start => last.len += run.len,
-                    _ => runs.push(run),
-                }
+            if one.len > 1 {
+                all.extend(own.iter().copied().map(to_i64));
             }
-            seen.push(runs);
+            let (start, n) = (all.first().copied().unwrap_or(0), to_i64(all.len()));
+            is_whole &= (start..).zip(&all).all(|(at, &slot)| at == slot);
+            queries.push(to_i64(first));
+            starts.push(start);
+            packed.push(n_seen);
+            n_keys.push(n);
+            first += one.len;
+            n_seen += n;
+            seen.extend(all);
         }
-        let is_whole = seen.iter().all(|runs| runs.len() == 1);
-        let used: Vec<usize> = seen
-            .iter()
-            .map(|runs| runs.iter().map(|run| run.len).sum())
-            .collect();
-        let one_after_the_other = |lengths: &mut dyn Iterator<Item = usize>| {
-            let mut end = 0;
-            let ends = lengths.map(|len| {
-                end += len;
-                end
-            });
-            std::iter::once(0).chain(ends).collect::<Vec<usize>>()
+        queries.push(to_i64(first));
+        starts.push(0);
+        packed.push(n_seen);
+        let numbers = |numbers: &[i64]| {
+            let numbers = Tensor::f_from_slice(numbers)?.f_to_kind(Kind::Int)?;
+            numbers.f_to_device(device)
         };
-        let starts = if is_whole {
-            let starts = seen.iter().flatten().map(|run| run.start);
-            starts.chain([0]).collect()
-        } else {
-            one_after_the_other(&mut used.iter().copied())
-        };
-        let numbers = |numbers: &[usize]| {
-            let numbers: Vec<i32> = numbers
-                .iter()
-                .map(|&n| i32::try_from(n).unwrap_or(i32::MAX))
-                .collect();
-            Tensor::f_from_slice(&numbers)?.f_to_device(device)
-        };
-        let gathered = || {
-            let slots: Vec<i64> = seen.iter().flatten().flat_map(slots_of).collect();
-            Tensor::f_from_slice(&slots)?.f_to_device(device)
-        };
-        let longest = |lengths: &mut dyn Iterator<Item = usize>| to_i64(lengths.max().unwrap_or(0));
+        let gathered = || Tensor::f_from_slice(&seen)?.f_to_device(device);
+        let most_queries = rows.iter().map(|one| one.len).max().unwrap_or(0);
         Ok(Self {
             gathered: (!is_whole).then(gathered).transpose()?,
             of: Sequences {
-                queries: numbers(&one_after_the_other(&mut rows.iter().map(|one| one.len)))?,
-                keys: numbers(&starts)?,
-                n_keys: numbers(&used)?,
-                most_queries: longest(&mut rows.iter().map(|one| one.len)),
-                most_keys: longest(&mut used.iter().copied()),
+                queries: numbers(&queries)?,
+                keys: numbers(if is_whole { &starts } else { &packed })?,
+                n_keys: numbers(&n_keys)?,
+                most_queries: to_i64(most_queries),
+                most_keys: n_keys.iter().copied().max().unwrap_or(0),
             },
             window: window.map(to_i64),
         })

@@ -108,25 +108,30 @@ impl LayerLora {
     /// # Errors
     /// What libtorch refuses, a width that does not fit above all.
     pub fn delta(&self, parts: &[FusedPart], x: &Tensor) -> Result<Option<LowRank>> {
+        let Some([a, b]) = self.matrices(parts)? else {
+            return Ok(None);
+        };
+        let low = x.f_to_kind(a.f_kind()?)?.f_linear(&a, None::<Tensor>)?;
+        let low = scaled(low, self.scale)?;
+        Ok(Some(LowRank { low, b }))
+    }
+
+    /// The `A` of some projections one under the other, `[rank, d_in]`, and their `B` in blocks, `[sum of widths, rank]`.
+    pub(super) fn matrices(&self, parts: &[FusedPart]) -> Result<Option<[Tensor; 2]>> {
         let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
         let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
         let Some(first) = adapted.first() else {
             return Ok(None);
         };
+        if parts.len() == 1 {
+            return Ok(Some([first.a.shallow_clone(), first.b.shallow_clone()]));
+        }
         let a = match adapted.as_slice() {
             [one] => one.a.shallow_clone(),
             _ => self.stacked_a(parts, &adapted)?,
         };
-        let low = x
-            .f_to_kind(first.a.f_kind()?)?
-            .f_linear(&a, None::<Tensor>)?;
-        let low = scaled(low, self.scale)?;
-        let b = if parts.len() == 1 {
-            first.b.shallow_clone()
-        } else {
-            blocks(parts, &pairs, low.size2()?.1)?
-        };
-        Ok(Some(LowRank { low, b }))
+        let b = blocks(parts, &pairs, a.size2()?.0)?;
+        Ok(Some([a, b]))
     }
 
     fn stacked_a(&self, parts: &[FusedPart], adapted: &[&LoraPair]) -> Result<Tensor> {

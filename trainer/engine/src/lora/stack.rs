@@ -2,7 +2,7 @@
 //!
 //! A GPU starts a product no faster for being small. One by one, eight adapters took three times as long as one.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::projection::{FusedPart, Projection};
 use super::{LayerLora, Lora, Segment};
@@ -11,9 +11,6 @@ use crate::torch::Result;
 
 /// More adapters than this are computed one by one: a stack takes 0.1 GB for each (4B parameters, rank 16).
 const MOST: usize = 16;
-/// Rows that are filled up to this many times as many are computed side by side.
-const MOST_FILLED: i64 = 4;
-
 /// Adapters in the order of a batch's segments, in the dtype of the model. It is good for as long as the batch has the same ones.
 #[derive(Debug)]
 pub struct AdapterStack {
@@ -30,23 +27,6 @@ struct StackedPair {
     a: Tensor,
     /// `[n, rank, out]`.
     b: Tensor,
-}
-
-/// Which rows of a batch are whose.
-#[derive(Debug)]
-pub enum StackedRows {
-    /// As many for each adapter, side by side from `first` on.
-    Even { first: i64, n: i64 },
-    /// Filled up to as many for each, side by side from `first` on.
-    Filled {
-        first: i64,
-        /// The row of each place, `[adapters * most]`, i64.
-        rows: Tensor,
-        /// The place of each row, `[rows]`, i64.
-        places: Tensor,
-    },
-    /// Start and length for each adapter.
-    OneByOne(Vec<(i64, i64)>),
 }
 
 // === impl AdapterStack ===
@@ -101,7 +81,7 @@ impl AdapterStack {
         &self,
         parts: &[FusedPart],
         layer: usize,
-        rows: &StackedRows,
+        segments: &[Segment<'_>],
         [x, y]: [&Tensor; 2],
     ) -> Result<()> {
         use Projection::{Down, Gate, K, O, Q, Up, V};
@@ -112,37 +92,28 @@ impl AdapterStack {
             Some(Gate | Up) => 2,
             Some(Down) => 3,
         };
-        let Some(StackedPair { a, b }) = self.layers.get(layer).and_then(|maps| maps[map].as_ref())
-        else {
+        let pair = self.layers.get(layer).and_then(|maps| maps[map].as_ref());
+        let (Some(StackedPair { a, b }), Some(first)) = (pair, segments.first()) else {
             return Ok(());
         };
-        let n = a.size3()?.0;
         let [x, y] = [x.f_select(0, 0)?, y.f_select(0, 0)?];
-        match rows {
-            StackedRows::Even { first, n: each } => {
-                let side_by_side =
-                    |t: &Tensor| t.f_narrow(0, *first, n * each)?.f_view([n, *each, -1]);
-                let low = side_by_side(&x)?.f_bmm(a)?;
-                let _sum = side_by_side(&y)?.f_baddbmm_(&low, b)?;
-            }
-            StackedRows::Filled {
-                first,
-                rows,
-                places,
-            } => {
-                let filled = x.f_index_select(0, rows)?.f_view([n, -1, x.size2()?.1])?;
-                let delta = filled.f_bmm(a)?.f_bmm(b)?.f_view([-1, y.size2()?.1])?;
-                let own = places.size1()?;
-                let _sum = y
-                    .f_narrow(0, *first, own)?
-                    .f_add_(&delta.f_index_select(0, places)?)?;
-            }
-            StackedRows::OneByOne(segments) => {
-                for (i, (start, len)) in (0..).zip(segments) {
-                    let low = x.f_narrow(0, *start, *len)?.f_mm(&a.f_get(i)?)?;
-                    let _sum = y.f_narrow(0, *start, *len)?.f_addmm_(&low, &b.f_get(i)?)?;
-                }
-            }
+        let is_even = |(i, segment): (i64, &Segment<'_>)| {
+            segment.len == first.len && segment.start == first.start + i * first.len
+        };
+        if (0..).zip(segments).all(is_even) {
+            let n = to_i64(segments.len());
+            let side_by_side = |t: &Tensor| {
+                t.f_narrow(0, first.start, n * first.len)?
+                    .f_view([n, first.len, -1])
+            };
+            let low = side_by_side(&x)?.f_bmm(a)?;
+            let _sum = side_by_side(&y)?.f_baddbmm_(&low, b)?;
+            return Ok(());
+        }
+        for (i, segment) in (0..).zip(segments) {
+            let rows = |t: &Tensor| t.f_narrow(0, segment.start, segment.len);
+            let low = rows(&x)?.f_mm(&a.f_get(i)?)?;
+            let _sum = rows(&y)?.f_addmm_(&low, &b.f_get(i)?)?;
         }
         Ok(())
     }
@@ -161,103 +132,27 @@ impl StackedPair {
         segments: &[Segment<'_>],
         kind: Kind,
     ) -> Result<Option<Self>> {
-        let pairs = |segment: &Segment<'_>| {
-            let mut column = 0;
-            let pairs = parts.iter().filter_map(|part| {
-                let start = column;
-                column += part.width;
-                let pair = segment.lora.layer(layer)?.get(part.projection)?;
-                Some((start, pair.a.shallow_clone(), pair.b.shallow_clone()))
-            });
-            pairs.collect::<Vec<_>>()
+        let of = |segment: &Segment<'_>| match segment.lora.layer(layer) {
+            Some(lora) => lora.matrices(parts),
+            None => Ok(None),
         };
-        let adapted: Vec<Vec<(i64, Tensor, Tensor)>> = segments.iter().map(pairs).collect();
-        let rank = |pairs: &Vec<(i64, Tensor, Tensor)>| {
-            pairs.iter().map(|(_, a, _)| a.size()[0]).sum::<i64>()
-        };
-        let most = adapted.iter().map(rank).max().unwrap_or(0);
-        let Some((_, like, _)) = adapted.iter().flatten().next() else {
+        let found: Vec<Option<[Tensor; 2]>> = segments.iter().map(of).collect::<Result<_>>()?;
+        let ranks = found.iter().flatten().map(|[a, _]| a.size()[0]);
+        let (Some(most), Some([a, b])) = (ranks.max(), found.iter().flatten().next()) else {
             return Ok(None);
         };
-        let (n, wide) = (to_i64(segments.len()), like.size2()?.1);
-        let out: i64 = parts.iter().map(|part| part.width).sum();
-        let zeros = |rows, columns| Tensor::f_zeros([n, rows, columns], (kind, like.device()));
-        let (stacked_a, stacked_b) = (zeros(most, wide)?, zeros(out, most)?);
-        for (i, pairs) in (0..).zip(&adapted) {
-            let mut row = 0;
-            for (column, a, b) in pairs {
-                let (rank, width) = (a.size2()?.0, b.size2()?.0);
-                stacked_a.f_get(i)?.f_narrow(0, row, rank)?.f_copy_(a)?;
-                let block = stacked_b.f_get(i)?.f_narrow(0, *column, width)?;
-                block.f_narrow(1, row, rank)?.f_copy_(b)?;
-                row += rank;
-            }
+        let (options, n) = ((kind, a.device()), to_i64(found.len()));
+        let all_a = Tensor::f_zeros([n, most, a.size2()?.1], options)?;
+        let all_b = Tensor::f_zeros([n, b.size2()?.0, most], options)?;
+        for (i, pair) in (0..).zip(&found) {
+            let Some([a, b]) = pair else { continue };
+            let rank = a.size2()?.0;
+            all_a.f_get(i)?.f_narrow(0, 0, rank)?.f_copy_(a)?;
+            all_b.f_get(i)?.f_narrow(1, 0, rank)?.f_copy_(b)?;
         }
         Ok(Some(Self {
-            a: stacked_a.f_transpose(1, 2)?,
-            b: stacked_b.f_transpose(1, 2)?,
+            a: all_a.f_transpose(1, 2)?,
+            b: all_b.f_transpose(1, 2)?,
         }))
-    }
-}
-
-// === impl StackedRows ===
-
-impl StackedRows {
-    /// # Errors
-    /// What libtorch refuses.
-    pub(crate) fn new(segments: &[Segment<'_>], device: Device) -> Result<Self> {
-        let first = segments.first().map_or(0, |segment| segment.start);
-        let most = segments
-            .iter()
-            .map(|segment| segment.len)
-            .max()
-            .unwrap_or(0);
-        let mut end = first;
-        let mut are_side_by_side = true;
-        for segment in segments {
-            are_side_by_side &= segment.start == end;
-            end = segment.start + segment.len;
-        }
-        let n_places = most * to_i64(segments.len());
-        if are_side_by_side && segments.iter().all(|segment| segment.len == most) {
-            return Ok(Self::Even { first, n: most });
-        }
-        if !are_side_by_side || segments.len() < 3 || n_places > MOST_FILLED * (end - first) {
-            let all = segments.iter().map(|segment| (segment.start, segment.len));
-            return Ok(Self::OneByOne(all.collect()));
-        }
-        let (mut rows, mut places) = (Vec::new(), Vec::new());
-        for segment in segments {
-            places.extend((0..segment.len).map(|i| to_i64(rows.len()) + i));
-            rows.extend((0..most).map(|i| segment.start + i.min(segment.len - 1)));
-        }
-        Ok(Self::Filled {
-            first,
-            rows: Tensor::f_from_slice(&rows)?.f_to_device(device)?,
-            places: Tensor::f_from_slice(&places)?.f_to_device(device)?,
-        })
-    }
-
-    /// The same on `device`.
-    ///
-    /// # Errors
-    /// What libtorch refuses.
-    pub(crate) fn to_device(&self, device: Device) -> Result<Self> {
-        Ok(match self {
-            Self::Even { first, n } => Self::Even {
-                first: *first,
-                n: *n,
-            },
-            Self::Filled {
-                first,
-                rows,
-                places,
-            } => Self::Filled {
-                first: *first,
-                rows: rows.f_to_device(device)?,
-                places: places.f_to_device(device)?,
-            },
-            Self::OneByOne(segments) => Self::OneByOne(segments.clone()),
-        })
     }
 }

@@ -173,8 +173,8 @@ fn stacked_adapters_are_what_each_is_alone() {
         assert!(distance < 1e-5, "{distance:e}");
         n_bmm
     });
-    // Two for each of four maps in two layers; a few segments of unlike length are computed one by one.
-    assert_eq!(calls, [16, 16, 0, 16]);
+    // Two for each of four maps in two layers; segments of unlike length are computed one by one.
+    assert_eq!(calls, [16, 0, 0, 16]);
 }
 
 #[test]
@@ -263,7 +263,12 @@ fn every_family_computes_what_transformers_computes() {
             if as_gpu {
                 be_a_gpu(&mut model);
             }
-            for portions in [vec![1; 100], vec![1, 1, 60, 3, 30, 1, 3, 1]] {
+            // What a GPU does takes a CPU long.
+            let one_by_one = (!as_gpu).then(|| vec![1; 100]);
+            for portions in one_by_one
+                .into_iter()
+                .chain([vec![1, 1, 60, 3, 30, 1, 3, 1]])
+            {
                 let distance = distance(&of_portions(&model, &ids, &portions));
                 assert!(
                     distance < 1e-5,

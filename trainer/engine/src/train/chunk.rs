@@ -2,13 +2,14 @@
 //!
 //! A chunk sees its ancestors, gathered into one list of keys, and itself. A row that is a plain chain has
 //! its ancestors in one piece and needs no copy of them. Attention is computed branch by branch, over whole stretches of keys and
-//! with the plain triangle, so that fused kernels compute nothing that is not seen. Only a layer with a window has a mask, as wide as
-//! the chunk's list: there is never one over the square of a row.
+//! with the plain triangle, so that fused kernels compute nothing that is not seen. Only a layer with a window has a mask, and on a CPU
+//! a chunk of which most is seen; it is as wide as the chunk's list, so there is never one over the square of a row.
 
 use tch::{Device, Kind, Tensor};
 
+use super::sizes::SliceSizes;
 use crate::aten::Part;
-use crate::attention::{self, window};
+use crate::attention::window;
 use crate::by_layer::ByLayer;
 use crate::model::Model;
 use crate::pack::{PlaceSpan, Row, push, to_i64};
@@ -25,6 +26,8 @@ pub(super) struct Chunk {
     /// Places before it that some place of it sees, in order.
     keys: Vec<PlaceSpan>,
     parts: Vec<BranchPart>,
+    /// As [`SliceSizes::as_gpu`].
+    as_gpu: bool,
 }
 
 /// What the places of a chunk see.
@@ -48,12 +51,13 @@ struct BranchPart {
     inside: Vec<PlaceSpan>,
 }
 
-/// Cuts a row evenly into chunks of about `limit` places, at most a quarter more: two halves of a row that is
+/// Cuts a row evenly into chunks of about as many places as `sizes` has, at most a quarter more: two halves of a row that is
 /// little longer took 1.4 times the processor's time of one chunk (SmolLM2, two cores, bf16, rows of 257).
 ///
 /// # Errors
 /// What libtorch refuses.
-pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>> {
+pub(super) fn cut(row: &Row, sizes: SliceSizes, model: &Model) -> Result<Vec<Chunk>> {
+    let limit = sizes.chunk_tokens;
     let positions: Vec<i64> = row.contents().flat_map(|(_, at)| at.map(to_i64)).collect();
     let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
@@ -69,6 +73,7 @@ pub(super) fn cut(row: &Row, limit: usize, model: &Model) -> Result<Vec<Chunk>> 
             positions,
             keys,
             parts,
+            as_gpu: sizes.as_gpu,
         })
     });
     chunks.collect()
@@ -174,7 +179,7 @@ impl Chunk {
         }
     }
 
-    /// What its places see in a layer of a model of `kind`: the `window` newest positions of their sample, or all without a window.
+    /// What its places see in a layer: the `window` newest positions of their sample, or all without a window.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -197,9 +202,14 @@ impl Chunk {
         if n_keys == 0 && are_roots && lengths().all(|len| Some(len) == lengths().next()) {
             return Ok(Sight::Samples(to_i64(self.parts.len())));
         }
-        if attention::has_parts(device, model.kind, model.config.head_dim) {
-            let parts = self.parts.iter().flat_map(|part| part.attention(n_keys));
-            return Ok(Sight::Parts(parts.collect()));
+        let parts = self.parts.iter().flat_map(|part| part.attention(n_keys));
+        let parts: Vec<Part> = parts.collect();
+        let n_scores: i64 = parts.iter().map(Part::n_scores).sum();
+        let (c, width) = (to_i64(self.span.len), to_i64(n_keys + self.span.len));
+        // A CPU took 1.0 to 1.7 times a mask's time in parts of three quarters of the scores, and 0.2 of an eighth.
+        let is_worth_it = self.as_gpu || 2 * n_scores <= c * width;
+        if is_worth_it && model.has_parts {
+            return Ok(Sight::Parts(parts));
         }
         self.mask_of_all(model.kind, device).map(Sight::Mask)
     }
@@ -256,9 +266,9 @@ mod tests {
     use crate::testing::tiny_config;
     use crate::tests::make_model;
 
-    fn sees(row: &Row, limit: usize, window: Option<usize>, model: &Model) -> Vec<Vec<usize>> {
+    fn sees(row: &Row, sizes: SliceSizes, window: Option<usize>, model: &Model) -> Vec<Vec<usize>> {
         let mut all = Vec::new();
-        for chunk in cut(row, limit, model).unwrap() {
+        for chunk in cut(row, sizes, model).unwrap() {
             let keys: Vec<usize> = chunk
                 .visible()
                 .iter()
@@ -283,7 +293,7 @@ mod tests {
                     }
                 }
                 Sight::Mask(mask) => {
-                    assert!(window.is_some(), "a mask without a window");
+                    assert!(window.is_some() || !sizes.as_gpu, "a mask without a window");
                     for (i, row) in sees.iter_mut().enumerate() {
                         for (j, open) in row.iter_mut().enumerate() {
                             *open = mask.double_value(&[to_i64(i), to_i64(j)]) == 0.0;
@@ -325,9 +335,15 @@ mod tests {
                         wanted[place] = path[first..=i].to_vec();
                     }
                 }
-                for limit in 1..=row.len() {
-                    let found = sees(&row, limit, window, &model);
-                    assert_eq!(found, wanted, "chunks of {limit}, window {window:?}");
+                for (chunk_tokens, as_gpu) in (1..=row.len()).flat_map(|n| [(n, false), (n, true)])
+                {
+                    let sizes = SliceSizes {
+                        chunk_tokens,
+                        as_gpu,
+                        ..SliceSizes::default()
+                    };
+                    let found = sees(&row, sizes, window, &model);
+                    assert_eq!(found, wanted, "{sizes:?}, window {window:?}");
                 }
             }
         }

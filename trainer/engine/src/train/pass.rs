@@ -52,7 +52,7 @@ impl RowPass {
             .f_unsqueeze(0)?
             .f_to_device(model.placement.first())?;
         let n_layers = model.weights.layers.len();
-        let chunks = chunk::cut(row, work.sizes.chunk_tokens, model)?;
+        let chunks = chunk::cut(row, work.sizes, model)?;
         let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
         let n_copied = chunks.iter().map(Chunk::n_copied).sum();
         let n_kept = costs.n_kept(row.len(), n_copied, work.memory);

@@ -126,7 +126,7 @@ impl SliceSizes {
         let mut sizes = Self {
             chunk_tokens: MOST_GPU,
             head_positions: HEAD_GPU,
-            narrow_adapters: true,
+            as_gpu: true,
             memory: Some(memory),
             ..Self::default()
         };
@@ -156,7 +156,7 @@ impl Costs {
         // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
         // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
         // their product in f32. The narrow side of every adapter, twice.
-        let (attention, mlp, down) = if sizes.narrow_adapters {
+        let (attention, mlp, down) = if sizes.as_gpu {
             // The same with adapters that take the normed input and the mix as they are, and fused norms: attention's are the input,
             // the normed one, queries, keys and values before and after their rotation, the mix and its log-sum-exps. On the way down
             // gradients by gate, its silu, up, their product and both together, and those by queries, keys and values.

@@ -22,9 +22,10 @@ pub struct SliceSizes {
     pub row_tokens: usize,
     /// Positions that go through the LM head in one call.
     pub head_positions: usize,
-    /// Adapters are multiplied in the dtype of the model, which a GPU is made for. Otherwise that is done in f32. Their parameters
-    /// and gradients are f32 in either case.
-    pub narrow_adapters: bool,
+    /// As a GPU is fast at it: attention never has a mask without a window, and adapters are multiplied in the dtype of the model.
+    /// Otherwise attention has a mask where that takes a CPU less time, and adapters are multiplied in f32. Their parameters and
+    /// gradients are f32 in either case.
+    pub as_gpu: bool,
     /// Bytes for the activations of a row; `None` takes half of the free memory when a job begins.
     pub memory: Option<usize>,
 }
@@ -54,7 +55,7 @@ impl Default for SliceSizes {
             pack_tokens: 256,
             row_tokens: 4096,
             head_positions: 64,
-            narrow_adapters: false,
+            as_gpu: false,
             memory: None,
         }
     }

@@ -109,7 +109,7 @@ fn sizes_follow_from_memory() {
         "every layer is kept"
     );
     assert_eq!((little.chunk_tokens, little.pack_tokens), (2048, 2048));
-    assert!(much.narrow_adapters);
+    assert!(much.as_gpu);
 }
 
 #[test]
