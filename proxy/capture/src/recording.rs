@@ -22,7 +22,7 @@ use tokio::{
 use tracing::Span;
 
 use crate::{
-    budget::{Budget, CaptureMetrics, Held},
+    budget::{Budget, CaptureMetrics, Counter, Held},
     encoding::Encoding,
     reply::{Format, ResponseMeta},
     reply_copy::ReplyCopy,
@@ -36,10 +36,9 @@ const BEGINNING: usize = 64 << 10;
 const CALLS: usize = 2 << 20;
 const MOST_OPENED: u64 = 4 << 20;
 
-/// The log lags if more captures than this wait for it, and all captures together take a quarter of their memory.
-const MANY: usize = 32;
-/// How long a request waits at most for a log that lags, and how often it looks.
-const WAITS: Duration = Duration::from_millis(50);
+/// How long a request waits at most for a log that lags, and for one that takes no turns in that time.
+const WAITS: Duration = Duration::from_secs(1);
+const WAITS_FOR_TURN: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Limits of captures.
@@ -58,6 +57,8 @@ pub struct CaptureConfig {
 pub struct Recorder {
     queue: mpsc::Sender<Box<Recording>>,
     budget: Budget,
+    /// The part of the budget that belongs to turns which wait for the log.
+    waiting: Arc<Counter>,
     metrics: Arc<CaptureMetrics>,
     sink: Arc<dyn TurnSink>,
     is_strict: bool,
@@ -77,6 +78,8 @@ pub struct Recording {
     pub(crate) first_byte_ms: Option<u64>,
     /// The memory that the request holds. From decoding on, the memory that the turn holds.
     pub(crate) memory: Held,
+    /// The same memory once the reply has ended.
+    pub(crate) waiting: Held,
     pub(crate) end: Option<StreamEnd>,
     pub(crate) ended_ms: u64,
     /// Notified when the turn is durable. Dropped if it never will be.
@@ -95,6 +98,7 @@ impl Recorder {
         Self {
             queue,
             budget: Budget::new(config.memory, Arc::clone(&metrics.bytes)),
+            waiting: Arc::default(),
             metrics,
             sink,
             is_strict: config.strict,
@@ -117,16 +121,18 @@ impl Recorder {
         })
     }
 
-    /// Waits a moment if the log lags, so that thousands of requests a second do not lose their turns. A disk that hangs
-    /// delays each request by 50 ms.
+    /// Waits if the turns that wait for the log take a quarter of the memory, so that requests do not come faster than
+    /// the log takes turns. A disk that hangs delays each request by 100 ms.
     pub async fn keep_up(&self) {
-        let n_waiting = || self.queue.max_capacity() - self.queue.capacity();
-        let until = Instant::now() + WAITS;
-        while n_waiting() > MANY
-            && self.metrics.bytes.get() > self.budget.limit() / 4
-            && Instant::now() < until
-        {
+        let recorded = || self.metrics.recorded.get();
+        let (until, mut n_recorded) = (Instant::now() + WAITS, recorded());
+        let mut stalled = Instant::now() + WAITS_FOR_TURN;
+        while self.waiting.get() > self.budget.limit() / 4 && Instant::now() < until.min(stalled) {
             sleep(LOOK_EVERY).await;
+            if recorded() != n_recorded {
+                n_recorded = recorded();
+                stalled = Instant::now() + WAITS_FOR_TURN;
+            }
         }
     }
 
@@ -149,6 +155,7 @@ impl Recorder {
             n_bytes: 0,
             first_byte_ms: None,
             memory,
+            waiting: Budget::new(u64::MAX, Arc::clone(&self.waiting)).nothing(),
             end: None,
             ended_ms: 0,
             ack: None,
@@ -202,6 +209,8 @@ impl Recording {
             seen => seen,
         });
         self.ended_ms = now_ms();
+        let n_request = self.request.chat.raw().len() as u64;
+        self.waiting.set(n_request + self.n_bytes);
         let (ack, acknowledged) = recorder.is_strict.then(oneshot::channel).unzip();
         self.ack = ack;
         if recorder.queue.try_send(Box::new(self)).is_err() {

@@ -338,21 +338,24 @@ async fn a_request_waits_a_moment_for_a_log_that_lags() {
         way.recorder.keep_up().await;
         began.elapsed().as_millis()
     };
-    let large = format!(
-        r#"{{"x":"{}","messages":[{{"role":"user"}}]}}"#,
-        "x".repeat(64 << 10)
-    );
-    let recording = |raw| begin(&way.recorder, raw, Encoding::Identity);
-    let running: Vec<Recording> = (0..50).map(|_| recording(&large)).collect();
+    let x = "x".repeat(64 << 10);
+    let large = format!(r#"{{"x":"{x}","messages":[{{"role":"user"}}]}}"#);
+    let large = || begin(&way.recorder, &large, Encoding::Identity);
+    let running: Vec<Recording> = (0..50).map(|_| large()).collect();
     assert_eq!(waited().await, 0, "replies that still come are no lag");
-    drop(running);
-    for _ in 0..40 {
-        recording(REQUEST).end(StreamEnd::Complete);
+    for recording in running {
+        recording.end(StreamEnd::Complete);
     }
-    assert_eq!(waited().await, 0, "there is room for many more");
-    let running: Vec<Recording> = (0..50).map(|_| recording(&large)).collect();
-    assert_eq!(waited().await, 50);
-    drop(running);
+    assert_eq!(waited().await, 100, "the log takes nothing");
+    let log = async {
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            way.metrics.recorded.inc();
+        }
+    };
+    let (n_ms, ()) = tokio::join!(waited(), log);
+    assert_eq!(n_ms, 1_000, "the log takes turns");
+    drop(way.worker);
     assert_eq!(waited().await, 0);
 }
 

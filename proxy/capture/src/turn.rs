@@ -29,7 +29,7 @@ impl Recording {
         mut self: Box<Self>,
         metrics: &CaptureMetrics,
         texts: &mut LongTexts,
-    ) -> Option<(NewTurn, Held)> {
+    ) -> Option<(NewTurn, [Held; 2])> {
         let _entered = self.request.span.clone().entered();
         let response = self.response;
         let copied = self.reply.bytes();
@@ -83,8 +83,10 @@ impl Recording {
         let n_ids = turn.tokens.as_ref().map_or(0, Tokens::n_bytes) as u64;
         let n_messages = size_of_val(turn.messages.as_slice());
         let n_turn = (n_request + n_messages + size_of::<NewTurn>()) as u64;
-        let mut memory = self.memory;
-        memory.set(n_turn + n_ids + n_reply);
+        let mut memory = [self.memory, self.waiting];
+        for held in &mut memory {
+            held.set(n_turn + n_ids + n_reply);
+        }
         log_turn(
             &turn,
             self.request.chat.api(),

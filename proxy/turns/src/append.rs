@@ -205,7 +205,7 @@ impl Placing<'_> {
         let (new, number) = (self.new, self.number);
         let sent = new.tools.clone();
         let tools = sent.map(|text| apart(txn, number, text)).transpose()?;
-        let setup = txn.cache.setup(new).map_err(LogError::from)?;
+        let setup = JsonText::of(&(&new.params, &new.served)).map_err(LogError::from)?;
         let (setup, setup_is_masked) = apart(txn, number, setup)?;
         let mut conversation = match self.arrival {
             Arrival::New => PlacedConversation::place(txn, session, id, new)?,

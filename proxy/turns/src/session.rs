@@ -14,11 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     journal, keys,
-    new_turn::NewTurn,
-    record::{LineRun, Record, Setup, Stored, damaged_turn},
+    record::{LineRun, Record, Stored, damaged_turn},
     session_names::SessionNames,
     store::{StoreResult, StoreSource, StoreTxn, Table},
-    text::{Hash, JsonText},
+    text::Hash,
     texts,
     values::{self, TxnError, TxnResult},
 };
@@ -222,8 +221,6 @@ pub(crate) struct SessionCache {
     sessions: LruCache<u64, SessionIndex>,
     n_bytes: usize,
     pub(crate) names: Arc<SessionNames>,
-    /// The parameters of the last turn, with their text.
-    last_setup: Option<(Setup, JsonText)>,
 }
 
 // === impl SessionCache ===
@@ -234,21 +231,7 @@ impl SessionCache {
             sessions: LruCache::unbounded(),
             n_bytes: 0,
             names,
-            last_setup: None,
         }
-    }
-
-    /// Returns a turn's parameters as text. Most turns have those of the turn before, with some KB of lessons, and
-    /// writing and hashing them takes a tenth of the thread's time.
-    pub(crate) fn setup(&mut self, new: &NewTurn) -> Result<JsonText, serde_json::Error> {
-        if let Some((last, text)) = &self.last_setup
-            && (&last.0, &last.1) == (&new.params, &new.served)
-        {
-            return Ok(text.clone());
-        }
-        let text = JsonText::of(&(&new.params, &new.served))?;
-        self.last_setup = Some(((new.params.clone(), new.served.clone()), text.clone()));
-        Ok(text)
     }
 
     /// Takes a session out. The caller puts it back after use.

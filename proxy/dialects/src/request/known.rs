@@ -28,6 +28,12 @@ pub struct KnownValues {
     by_start: Mutex<LruCache<u64, Vec<ItemSpans>>>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum ValueKind {
+    Field,
+    Message,
+}
+
 // === impl KnownValues ===
 
 impl Default for KnownValues {
@@ -40,42 +46,52 @@ impl Default for KnownValues {
 }
 
 impl KnownValues {
-    /// Reads the next value, and returns its position and those of its parts. Walks over it only if it is not known.
+    /// Reads the next value, and returns its position and those of its parts. Walks over it only if it is known as a
+    /// value of this kind, because a field's parts are not noted.
     pub(super) fn read(
         &self,
         walk: &mut Walk<'_>,
         text: &str,
+        kind: ValueKind,
         read: impl FnOnce(&mut Walk<'_>) -> Result<ItemSpans, NotJson>,
     ) -> Result<ItemSpans, NotJson> {
         walk.peek();
         let start = walk.at;
-        if let Some(known) = self.find(&text.as_bytes()[start..]) {
+        if let Some(known) = self.find(&text.as_bytes()[start..], kind, &mut walk.in_vain) {
             walk.at += known.whole.len();
             return Ok(known.with_start(start));
         }
         let mut value = read(walk)?;
         looks_at(value.whole.len());
-        value.mark = self.note(&text[value.whole.clone()], &value);
+        value.mark = self.note(&text[value.whole.clone()], kind, &value);
         Ok(value)
     }
 
-    fn find(&self, rest: &[u8]) -> Option<ItemSpans> {
-        let start = self.start(rest)?;
+    /// `in_vain` is how many more bytes of the request may be hashed for values that turn out to be others. Without this
+    /// limit, a request of many messages with the same beginning would take time quadratic in its length.
+    fn find(&self, rest: &[u8], kind: ValueKind, in_vain: &mut usize) -> Option<ItemSpans> {
+        let start = self.start(rest, kind)?;
         let alike = lock(&self.by_start).get(&start)?.clone();
         let mut hashed: Option<ValueMark> = None;
         alike.into_iter().find(|known| {
             let n_bytes = known.whole.len();
             // Values that begin alike often have the same length, such as two with another time of day.
             if hashed.is_none_or(|mark| mark.n_bytes != n_bytes) {
+                let Some(left) = in_vain.checked_sub(n_bytes) else {
+                    return false;
+                };
                 hashed = rest.get(..n_bytes).map(|value| self.mark(value));
+                if hashed != known.mark {
+                    *in_vain = left;
+                }
             }
             hashed.is_some() && hashed == known.mark
         })
     }
 
     /// Returns `None` if the value is short.
-    fn note(&self, value: &str, item: &ItemSpans) -> Option<ValueMark> {
-        let start = self.start(value.as_bytes())?;
+    fn note(&self, value: &str, kind: ValueKind, item: &ItemSpans) -> Option<ValueMark> {
+        let start = self.start(value.as_bytes(), kind)?;
         let mark = Some(self.mark(value.as_bytes()));
         let mut known = lock(&self.by_start);
         let alike = known.get_or_insert_mut(start, Vec::new);
@@ -93,11 +109,11 @@ impl KnownValues {
         mark
     }
 
-    fn start(&self, bytes: &[u8]) -> Option<u64> {
+    fn start(&self, bytes: &[u8], kind: ValueKind) -> Option<u64> {
         // Only these show by themselves where they end.
         let is_closed = matches!(bytes.first(), Some(b'{' | b'[' | b'"'));
         let is_long = is_closed && bytes.len() >= LONG;
-        is_long.then(|| self.hasher.hash_one(&bytes[..START]))
+        is_long.then(|| self.hasher.hash_one((kind, &bytes[..START])))
     }
 
     fn mark(&self, value: &[u8]) -> ValueMark {

@@ -8,7 +8,7 @@ use serde::de::{Error as _, IgnoredAny};
 
 use super::{
     error::RequestError,
-    known::KnownValues,
+    known::{KnownValues, ValueKind},
     spans::{ItemSpans, ValueMark},
     walk::{ByteSpan, NotJson, Walk},
 };
@@ -86,7 +86,9 @@ impl Layout {
                 let items = layout.items.insert(Vec::new());
                 items.clear();
                 let value = walk.array(|walk| {
-                    items.push(known.read(walk, text, |walk| ItemSpans::walk(walk, text))?);
+                    items.push(known.read(walk, text, ValueKind::Message, |walk| {
+                        ItemSpans::walk(walk, text)
+                    })?);
                     Ok(())
                 })?;
                 (value, None)
@@ -95,7 +97,7 @@ impl Layout {
                     // An earlier one does not count any more.
                     layout.items = None;
                 }
-                let value = known.read(walk, text, |walk| {
+                let value = known.read(walk, text, ValueKind::Field, |walk| {
                     let whole = walk.value()?;
                     Ok(ItemSpans {
                         whole,

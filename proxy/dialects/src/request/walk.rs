@@ -12,6 +12,8 @@ pub(super) type ByteSpan = Range<usize>;
 pub(super) struct Walk<'a> {
     bytes: &'a [u8],
     pub at: usize,
+    /// See `KnownValues::find`.
+    pub in_vain: usize,
 }
 
 /// The text is not JSON. serde_json says why.
@@ -25,7 +27,12 @@ type Walked<T> = Result<T, NotJson>;
 impl<'a> Walk<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let bytes = text.as_bytes();
-        Self { bytes, at: 0 }
+        let in_vain = bytes.len();
+        Self {
+            bytes,
+            at: 0,
+            in_vain,
+        }
     }
 
     /// Returns the next byte that is not white space, without taking it.

@@ -54,7 +54,9 @@ impl SystemTexts {
     pub(super) fn read(chat: &ChatRequest, known: &KnownTexts) -> Self {
         let is_system = |message: &MessageRef<'_>| message.role() == Role::System;
         let read = |message: MessageRef<'_>| {
-            known.of(message.key(), || Arc::new(SystemText::read(&message)))
+            known.of((chat.api(), message.key()), || {
+                Arc::new(SystemText::read(&message))
+            })
         };
         Self {
             all: chat.messages().filter(is_system).map(read).collect(),

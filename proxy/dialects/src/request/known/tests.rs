@@ -69,7 +69,46 @@ fn the_number_of_known_values_is_bounded() {
     let known = KnownValues::default();
     for n in 0..STARTS + 2 {
         let text = format!("\"{n}{}\"", "x".repeat(LONG));
-        known.note(&text, &ItemSpans::default());
+        known.note(&text, ValueKind::Field, &ItemSpans::default());
     }
     assert_eq!(known.by_start.lock().unwrap().len(), STARTS);
+}
+
+#[test]
+fn a_field_is_not_taken_for_a_message() {
+    let known = KnownValues::default();
+    let message = json!({"role": "user", "content": "s".repeat(LONG)});
+    let parse = |body: serde_json::Value| {
+        ChatRequest::parse_with(Api::Chat, Bytes::from(body.to_string()), &known)
+    };
+    assert!(parse(json!({ "messages": message })).is_err());
+    for body in [
+        json!({ "messages": [message] }),
+        json!({ "metadata": message, "messages": [message] }),
+    ] {
+        let request = parse(body).unwrap();
+        assert_eq!(request.messages().next().unwrap().role(), Role::User);
+    }
+}
+
+#[test]
+fn values_with_the_same_beginning_are_hashed_in_vain_once_a_byte() {
+    let known = KnownValues::default();
+    let message = |n: usize| json!({"role": "user", "content": "s".repeat(n)});
+    let parse = |messages: Vec<serde_json::Value>| {
+        let body = json!({ "messages": messages }).to_string();
+        let n_bytes = body.len();
+        metaclaw_chat::work::looked_at();
+        ChatRequest::parse_with(Api::Chat, Bytes::from(body), &known).unwrap();
+        metaclaw_chat::work::looked_at() / n_bytes
+    };
+    parse((1..4).map(|n| message(n * 100_000)).collect());
+    assert!(
+        parse(
+            (0..400)
+                .map(|n| message(LONG + n))
+                .chain([message(900_000)])
+                .collect()
+        ) < 6
+    );
 }
