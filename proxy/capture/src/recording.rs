@@ -1,7 +1,6 @@
 //! The recording of a reply that is being relayed.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::{
@@ -54,7 +53,8 @@ pub struct CaptureConfig {
 }
 
 /// Starts recordings. Clones share one queue.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Recorder")]
 pub struct Recorder {
     queue: mpsc::Sender<Box<Recording>>,
     budget: Budget,
@@ -66,6 +66,8 @@ pub struct Recorder {
 
 /// A request and the copy of its reply. The reply still comes while `end` is none, which is how it ended, as the relay
 /// saw it. Then the recording is on its way to the log, unless it is only searched for its id and calls.
+#[derive(derive_more::Debug)]
+#[debug("Recording")]
 pub struct Recording {
     recorder: Recorder,
     is_kept: bool,
@@ -123,7 +125,7 @@ impl Recorder {
         let n_waiting = || self.queue.max_capacity() - self.queue.capacity();
         let until = Instant::now() + WAITS;
         while n_waiting() > MANY
-            && self.metrics.bytes.get() > self.budget.limit() / 4
+            && self.metrics.bytes.get() > self.budget.limit / 4
             && Instant::now() < until
         {
             sleep(LOOK_EVERY).await;
@@ -158,12 +160,6 @@ impl Recorder {
     /// From now on, replies that end early were cut by the proxy, not by their agents.
     pub fn cut(&self) {
         self.is_cutting.store(true, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").finish_non_exhaustive()
     }
 }
 
@@ -250,13 +246,9 @@ impl Recording {
     }
 }
 
-impl fmt::Debug for Recording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").finish_non_exhaustive()
-    }
-}
-
 /// A request on its way to the log.
+#[derive(derive_more::Debug)]
+#[debug("CapturedRequest")]
 pub struct CapturedRequest {
     pub agent: AgentId,
     pub session: SessionId,
@@ -293,12 +285,6 @@ pub type Parent = Arc<OnceLock<Option<String>>>;
 
 /// A callback with a request and a reply to it that has tool calls.
 pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;
-
-impl fmt::Debug for CapturedRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CapturedRequest").finish_non_exhaustive()
-    }
-}
 
 pub trait TurnSink: Send + Sync + 'static {
     /// Hands a turn in. Resolves when the log has accepted it. `done` is notified when the turn is durable, or why it
