@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use metaclaw_chat::{AgentId, TurnId};
 
 use crate::{
-    evolve::{EvolveError, Proposal, ProposalState},
+    evolve::EvolveError,
     journal::{Lesson, LessonState, Origin},
     library::Library,
 };
@@ -44,18 +44,13 @@ impl Library {
             }
         }
         for proposal in &proposals {
-            if self.has_skill(agent, proposal) {
+            let name = &proposal.name;
+            if proposal.is_accepted_of(agent, name) && self.skill(agent, name).is_some() {
                 evidence.came_into_force(proposal.in_force_ms());
                 evidence.failed.extend(&proposal.source.turns);
             }
         }
         Ok(evidence)
-    }
-
-    fn has_skill(&self, agent: &AgentId, proposal: &Proposal) -> bool {
-        proposal.state == ProposalState::Accepted
-            && proposal.source.agent == *agent
-            && self.skill(agent, &proposal.name).is_some()
     }
 }
 

@@ -4,7 +4,7 @@
 //! A lesson is part of the system prompt of every later session, so its author speaks with the application's voice.
 //! Text that is refused here waits for review, with the reason.
 
-use std::{fmt, sync::LazyLock};
+use std::sync::LazyLock;
 
 use regex::{Regex, RegexSet};
 use serde::{Deserialize, Serialize};
@@ -17,29 +17,41 @@ const MAX_LINE: usize = 300;
 const MAX_WORD: usize = 40;
 
 /// Why a text waits for review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, derive_more::Display,
+)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Suspicion {
     /// It tells the model to ignore rules, or mentions its instructions.
+    #[display("it speaks of rules or instructions that are to be set aside")]
     Override,
     /// It wants private data to be told, sent or shown.
+    #[display("it asks for something private to be told or sent")]
     Leak,
     /// It wants something to be run, installed, bought or deleted.
+    #[display("it asks for something to be done, not said")]
     Act,
     /// It contains an address, or wants one to be put into answers.
+    #[display("it names an address or a brand")]
     Address,
     /// It looks like a password or a key.
+    #[display("it looks like a password or a key")]
     Secret,
     /// It has headings, tags or code, and could end the block that contains it.
+    #[display("it has headings, tags or code")]
     Markup,
     /// It has invisible characters, or characters that look like others.
+    #[display("it has characters that are not seen, or that pass for others")]
     Hidden,
     /// It is too long for one line.
+    #[display("it is longer than a line")]
     Long,
     /// It speaks as somebody else: the user, the system, the assistant.
+    #[display("it speaks as somebody else")]
     Voice,
     /// It may be about the current task, and not meant to last.
+    #[display("it may be meant for the task at hand alone")]
     Unsure,
 }
 
@@ -134,23 +146,6 @@ fn mixes_scripts(text: &str) -> bool {
     let is_alike = |c: char| matches!(u32::from(c), 0x370..=0x52F);
     text.split(|c: char| !c.is_alphanumeric())
         .any(|word| word.chars().any(is_latin) && word.chars().any(is_alike))
-}
-
-impl fmt::Display for Suspicion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Override => "it speaks of rules or instructions that are to be set aside",
-            Self::Leak => "it asks for something private to be told or sent",
-            Self::Act => "it asks for something to be done, not said",
-            Self::Address => "it names an address or a brand",
-            Self::Secret => "it looks like a password or a key",
-            Self::Markup => "it has headings, tags or code",
-            Self::Hidden => "it has characters that are not seen, or that pass for others",
-            Self::Long => "it is longer than a line",
-            Self::Voice => "it speaks as somebody else",
-            Self::Unsure => "it may be meant for the task at hand alone",
-        })
-    }
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ use crate::{
 impl Library {
     /// Returns what the agent's host has learned by itself, as the owner's last turn showed it.
     pub fn host(&self, agent: &AgentId) -> Option<HostReading> {
-        let hosts = self.hosts();
+        let hosts = self.0.hosts.load();
         hosts.get(agent).map(|host| host.reading.clone())
     }
 
     /// Returns whether the agent's host has learned something.
     pub fn knows_host(&self, agent: &AgentId) -> bool {
-        let hosts = self.hosts();
+        let hosts = self.0.hosts.load();
         let known = hosts.get(agent);
         known.is_some_and(|known| !known.reading.lessons.is_empty())
     }
@@ -28,7 +28,7 @@ impl Library {
     /// Returns which of our lessons the agent's host has itself. Whether it shows them in a certain conversation is
     /// another question ([`HeldBack::shown`]).
     pub fn held_back(&self, agent: &AgentId) -> HeldBack {
-        let hosts = self.hosts();
+        let hosts = self.0.hosts.load();
         let known = hosts.get(agent);
         known.map_or_else(HeldBack::default, |known| {
             known.held_back(&self.wishes(agent), &self.skills(agent))

@@ -4,7 +4,7 @@
 //! Each line is a JSON object, in the order of learning. `undo` takes its number. The file is small (a person has
 //! dozens of wishes, not thousands), so each change rewrites it in one rename.
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
 use metaclaw_chat::{AgentId, SenderId, SessionId, TurnId, one_line};
 use serde::{Deserialize, Serialize};
@@ -69,16 +69,18 @@ pub struct Lesson {
 }
 
 /// The state of a lesson.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum LessonState {
     /// It is in WISHES.md, and applies from the next session on.
     ///
     /// The file decides what is in force, because people edit it too. So the history keeps this state for a wish that
     /// another one replaced, or whose line somebody removed.
+    #[display("in force")]
     InForce,
     /// Another wish about the same subject took its place. [`Library::journal`](crate::Library::journal) says so of a
     /// wish that the history has as in force.
+    #[display("replaced by: {by_wish}")]
     Replaced {
         /// The number of the other one. If that is undone, this one is in force again.
         by: u64,
@@ -87,14 +89,19 @@ pub enum LessonState {
         by_wish: String,
     },
     /// A complaint. One more about the same subject makes a wish.
+    #[display("noted; said once more, it is a wish")]
     Noted,
     /// A complaint that was said again, which made a wish: a later lesson.
+    #[display("said again, which made it a wish")]
     Repeated,
     /// It waits for the owner's review.
+    #[display("waits for you")]
     Review { why: Vec<Suspicion> },
     /// It was undone, or dismissed.
+    #[display("taken back")]
     Undone,
     /// Its session was deleted, so its words are gone.
+    #[display("forgotten")]
     Forgotten,
 }
 
@@ -136,20 +143,6 @@ impl LessonState {
     /// Returns whether `metaclaw undo` takes it back.
     pub fn can_be_undone(&self) -> bool {
         matches!(self, Self::InForce | Self::Noted)
-    }
-}
-
-impl fmt::Display for LessonState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InForce => "in force",
-            Self::Replaced { by_wish, .. } => return write!(f, "replaced by: {by_wish}"),
-            Self::Noted => "noted; said once more, it is a wish",
-            Self::Repeated => "said again, which made it a wish",
-            Self::Review { .. } => "waits for you",
-            Self::Undone => "taken back",
-            Self::Forgotten => "forgotten",
-        })
     }
 }
 

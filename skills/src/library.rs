@@ -35,10 +35,10 @@ use crate::{
 
 /// Skills and wishes of every agent. Clones share one library.
 #[derive(Debug, Clone)]
-pub struct Library(Arc<Inner>);
+pub struct Library(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct Inner {
     dir: PathBuf,
     skills: SkillsConfig,
     wishes: WishesConfig,
@@ -48,8 +48,8 @@ struct Inner {
     met: Mutex<Option<BTreeSet<AgentId>>>,
     /// For each adapter, the ids of wishes that its weights have learned.
     untold: Mutex<BTreeMap<String, BTreeSet<String>>>,
-    share: ArcSwapOption<ShareReport>,
-    hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
+    pub(crate) share: ArcSwapOption<ShareReport>,
+    pub(crate) hosts: ArcSwap<BTreeMap<AgentId, Arc<IndexedReading>>>,
 }
 
 #[derive(Debug, Default)]
@@ -296,16 +296,8 @@ impl Library {
         self.0.share.load_full()
     }
 
-    pub(crate) fn set_share_report(&self, report: ShareReport) {
-        self.0.share.store(Some(Arc::new(report)));
-    }
-
     pub fn dir(&self) -> &Path {
         &self.0.dir
-    }
-
-    pub(crate) fn reviews_skills(&self) -> bool {
-        self.0.skills.review
     }
 
     /// Returns how long a message may wait to be read for wishes.
@@ -334,10 +326,6 @@ impl Library {
     pub(crate) fn refresh_view(&self) {
         let inner = &*self.0;
         inner.look(&mut inner.lock());
-    }
-
-    pub(crate) fn hosts(&self) -> Arc<BTreeMap<AgentId, Arc<IndexedReading>>> {
-        self.0.hosts.load_full()
     }
 
     pub(crate) fn set_hosts(&self, store: HostStore) {

@@ -13,10 +13,11 @@ mod relation;
 mod relevance;
 mod store;
 
-use std::{fmt, str::FromStr};
+use std::str::FromStr;
 
 use metaclaw_chat::display_as_serde;
 use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
 use crate::{file::JournalError, guard::Suspicion, journal::Origin};
 
@@ -97,9 +98,21 @@ pub enum MemoryState {
 
 /// Which memories of an agent belong together: `default`, `user:alice` or `user:alice|workspace:shop`. The name is one
 /// line, and never a path.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    SmartDefault,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    derive_more::Display,
+)]
 #[serde(from = "String")]
-pub struct MemoryScope(String);
+pub struct MemoryScope(#[default(DEFAULT_SCOPE.to_owned())] String);
 
 /// Why a memory could not be read or stored.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +189,12 @@ impl Memory {
 
 // === impl MemoryScope ===
 
+impl From<String> for MemoryScope {
+    fn from(name: String) -> Self {
+        Self::new(&name)
+    }
+}
+
 impl MemoryScope {
     /// Reads a name. A part of the form `session:ID` is left out, as in the Python original, because memories outlive
     /// sessions. An empty name is `default`.
@@ -217,24 +236,6 @@ impl MemoryScope {
 
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl From<String> for MemoryScope {
-    fn from(name: String) -> Self {
-        Self::new(&name)
-    }
-}
-
-impl Default for MemoryScope {
-    fn default() -> Self {
-        Self(DEFAULT_SCOPE.to_owned())
-    }
-}
-
-impl fmt::Display for MemoryScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{
 /// A limit on the bytes that all holders have together: captures, or request bodies. Clones share the limit.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    limit: u64,
+    pub(crate) limit: u64,
     used: Arc<Counter>,
 }
 
@@ -25,11 +25,6 @@ impl Budget {
     /// Makes a budget of `limit` bytes. `used` counts the bytes that are held.
     pub fn new(limit: u64, used: Arc<Counter>) -> Self {
         Self { limit, used }
-    }
-
-    /// Returns the limit in bytes.
-    pub fn limit(&self) -> u64 {
-        self.limit
     }
 
     /// Returns a part of zero bytes.

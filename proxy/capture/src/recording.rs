@@ -1,7 +1,6 @@
 //! The recording of a reply that is being relayed.
 
 use std::{
-    fmt,
     future::Future,
     pin::Pin,
     sync::{
@@ -53,7 +52,8 @@ pub struct CaptureConfig {
 }
 
 /// Starts recordings. Clones share one queue.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Recorder")]
 pub struct Recorder {
     queue: mpsc::Sender<Box<Recording>>,
     budget: Budget,
@@ -67,6 +67,8 @@ pub struct Recorder {
 
 /// A request and the copy of its reply. The reply still comes while `end` is none, which is how it ended, as the relay
 /// saw it. Then the recording is on its way to the log, unless it is only searched for its id and calls.
+#[derive(derive_more::Debug)]
+#[debug("Recording")]
 pub struct Recording {
     recorder: Recorder,
     is_kept: bool,
@@ -127,7 +129,7 @@ impl Recorder {
         let recorded = || self.metrics.recorded.get();
         let (until, mut n_recorded) = (Instant::now() + WAITS, recorded());
         let mut stalled = Instant::now() + WAITS_FOR_TURN;
-        while self.waiting.get() > self.budget.limit() / 4 && Instant::now() < until.min(stalled) {
+        while self.waiting.get() > self.budget.limit / 4 && Instant::now() < until.min(stalled) {
             sleep(LOOK_EVERY).await;
             if recorded() != n_recorded {
                 n_recorded = recorded();
@@ -165,12 +167,6 @@ impl Recorder {
     /// From now on, replies that end early were cut by the proxy, not by their agents.
     pub fn cut(&self) {
         self.is_cutting.store(true, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Recorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").finish_non_exhaustive()
     }
 }
 
@@ -259,13 +255,9 @@ impl Recording {
     }
 }
 
-impl fmt::Debug for Recording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").finish_non_exhaustive()
-    }
-}
-
 /// A request on its way to the log.
+#[derive(derive_more::Debug)]
+#[debug("CapturedRequest")]
 pub struct CapturedRequest {
     pub agent: AgentId,
     pub session: SessionId,
@@ -302,12 +294,6 @@ pub type Parent = Arc<OnceLock<Option<String>>>;
 
 /// A callback with a request and a reply to it that has tool calls.
 pub type OnCalls = Box<dyn FnOnce(&ChatRequest, &Message) + Send>;
-
-impl fmt::Debug for CapturedRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CapturedRequest").finish_non_exhaustive()
-    }
-}
 
 pub trait TurnSink: Send + Sync + 'static {
     /// Hands a turn in. Resolves when the log has accepted it. `done` is notified when the turn is durable, or why it

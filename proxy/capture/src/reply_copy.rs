@@ -35,7 +35,7 @@ impl ReplyCopy {
             bytes: Vec::new(),
             piece: if in_one { usize::MAX } else { PIECE },
             held: budget.nothing(),
-            most: usize::try_from(budget.limit() / SHARE).unwrap_or(usize::MAX),
+            most: usize::try_from(budget.limit / SHARE).unwrap_or(usize::MAX),
             has_overflowed: false,
         }
     }

@@ -1,7 +1,6 @@
 //! Writes finished captures to the log, in parallel with the chats.
 
 use std::{
-    fmt,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -29,6 +28,8 @@ pub(crate) const LAST_WAIT: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_millis(5);
 
 /// Hands turns to the log.
+#[derive(derive_more::Debug)]
+#[debug("Worker")]
 pub struct Worker {
     queue: mpsc::Receiver<Box<Recording>>,
     sink: Arc<dyn TurnSink>,
@@ -169,10 +170,4 @@ impl Worker {
 )]
 fn pause_until(next: Instant) {
     thread::sleep(next.saturating_duration_since(Instant::now()));
-}
-
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").finish_non_exhaustive()
-    }
 }

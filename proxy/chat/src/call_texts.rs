@@ -76,12 +76,8 @@ impl CallTexts {
         self.note_value_unless(&value, others);
     }
 
-    /// Stores the texts of arguments that are parsed already.
-    pub fn note_value(&mut self, arguments: &Value) {
-        self.note_value_unless(arguments, |_| false);
-    }
-
-    fn note_value_unless(&mut self, arguments: &Value, others: impl Fn(&str) -> bool) {
+    /// Stores the texts of parsed arguments, except for strings for which `others` is true.
+    pub fn note_value_unless(&mut self, arguments: &Value, others: impl Fn(&str) -> bool) {
         let mut rest = vec![arguments];
         while let Some(value) = rest.pop() {
             match value {

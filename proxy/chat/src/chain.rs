@@ -1,7 +1,5 @@
 //! Identifies a conversation by a chain hash over its messages.
 
-use std::fmt;
-
 use memchr::{memchr3_iter, memmem};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -16,7 +14,8 @@ use crate::{
 /// and text that clients show besides the conversation, because aider's files move behind later messages. Assistant
 /// messages are counted but not compared, because clients rewrite them. So a replay of the same conversation has the
 /// same hash, whatever was injected or re-serialised on the way.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(derive_more::Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[debug("{}", &blake3::Hash::from_bytes(*_0).to_hex()[..12])]
 pub struct ChainHash(pub [u8; 32]);
 
 /// The contribution of one message to the hash of its conversation. It is the same at any place, so a long message that
@@ -186,12 +185,6 @@ impl<'de> Deserialize<'de> for ChainHash {
         let text = String::deserialize(deserializer)?;
         let hash = blake3::Hash::from_hex(&text).map_err(D::Error::custom)?;
         Ok(Self(*hash.as_bytes()))
-    }
-}
-
-impl fmt::Debug for ChainHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex()[..12])
     }
 }
 

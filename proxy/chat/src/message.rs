@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -44,7 +44,7 @@ pub enum Role {
 /// One message as the client or the model wrote it: a JSON object with a `role`.
 ///
 /// All fields stay in their order, known or not. The methods read the fields that learning needs. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Message(Arc<Map<String, Value>>);
 
@@ -252,12 +252,6 @@ impl TryFrom<Value> for Message {
 impl From<Message> for Value {
     fn from(message: Message) -> Self {
         Value::Object(Arc::unwrap_or_clone(message.0))
-    }
-}
-
-impl Serialize for Message {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names of agents, sessions, turns and rollouts.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{str::FromStr, sync::Arc};
 
 use schemars::JsonSchema;
 
@@ -43,7 +43,8 @@ pub struct SessionId(Arc<str>);
 /// The id of a turn in the log: the session's number and the turn's place in the session.
 ///
 /// Its text form is `12-3`. It is unique within one log, and ordered like the turns of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
+#[display("{session}-{seq}")]
 pub struct TurnId {
     /// The number that the log gave the session when it first saw it.
     pub session: u64,
@@ -141,12 +142,6 @@ impl FromStr for RolloutId {
 }
 
 // === impl TurnId ===
-
-impl fmt::Display for TurnId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.session, self.seq)
-    }
-}
 
 impl FromStr for TurnId {
     type Err = NameError;

@@ -9,9 +9,11 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq as _;
 
 /// A key that no log line, message or listing shows in full. It cannot be serialised.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(derive_more::Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, derive_more::From)]
 #[serde(transparent)]
 #[schemars(extend("format" = "secret"))]
+#[debug("{self}")]
+#[from(String, &str)]
 pub struct Secret(String);
 
 // === impl Secret ===
@@ -28,18 +30,6 @@ impl Secret {
     }
 }
 
-impl From<String> for Secret {
-    fn from(key: String) -> Self {
-        Self(key)
-    }
-}
-
-impl From<&str> for Secret {
-    fn from(key: &str) -> Self {
-        Self(key.to_owned())
-    }
-}
-
 impl fmt::Display for Secret {
     /// Writes `sk-…abcd`, which is enough to distinguish keys. A key that is too short shows nothing of itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,12 +40,6 @@ impl fmt::Display for Secret {
         let prefix = if self.0.starts_with("sk-") { "sk-" } else { "" };
         let end: String = self.0.chars().skip(n - 4).collect();
         write!(f, "{prefix}…{end}")
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -77,8 +77,10 @@ pub trait EventRewrite: Send {
     /// Processes the next event, and appends its replacement to `out`.
     fn event(&mut self, event: RawEvent<'_>, out: &mut Vec<u8>);
 
-    /// Processes a piece of an event that is too long to be parsed ([`MAX_EVENT`]).
-    fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>);
+    /// Processes a piece of an event that is too long to be parsed ([`MAX_EVENT`]). It is passed on.
+    fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(raw);
+    }
 
     /// Ends the stream after the last event. See [`Rewrite::finish`].
     fn finish(&mut self, out: &mut Vec<u8>);
@@ -233,10 +235,6 @@ mod tests {
             let said = event.event.map(|event| event.data);
             out.extend(format!("<{said:?} {}>", event.is_ended).bytes());
             out.extend(event.raw);
-        }
-
-        fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
-            out.extend(raw);
         }
 
         fn finish(&mut self, out: &mut Vec<u8>) {

@@ -126,10 +126,6 @@ impl EventRewrite for Strip {
         }
     }
 
-    fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(raw);
-    }
-
     fn finish(&mut self, _: &mut Vec<u8>) {}
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct UpstreamAddress {
     /// `api-version=…`, which is added to every route.
     query: Option<String>,
     /// Whether the model's name is a part of the route, after the prefix, as for Azure's deployments.
-    by_model: bool,
+    pub(crate) by_model: bool,
 }
 
 // === impl UpstreamAddress ===
@@ -98,10 +98,6 @@ impl UpstreamAddress {
         if !self.prefix.ends_with("/v1") {
             self.prefix.push_str("/v1");
         }
-    }
-
-    pub(crate) fn is_by_model(&self) -> bool {
-        self.by_model
     }
 
     /// Returns the address for one of our routes: `/v1/models?a=b` becomes `{prefix}/models?a=b`. Returns `None` for a

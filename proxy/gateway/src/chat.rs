@@ -335,7 +335,7 @@ impl ChatTurn {
     }
 
     fn routing_fields(&self, upstream: &Upstream) -> Vec<(&'static str, String)> {
-        let Some(openrouter) = upstream.openrouter() else {
+        let Some(openrouter) = &upstream.openrouter else {
             return Vec::new();
         };
         let callers = self.chat.field("model");

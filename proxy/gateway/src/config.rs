@@ -135,12 +135,15 @@ pub struct ServingConfig {
     pub top_p: Option<f64>,
 }
 
+const PHRASES: &str = include_str!("../data/off_record.txt");
+
 /// `privacy.*`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, SmartDefault, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PrivacyConfig {
     /// Phrases by which the owner puts a session off the record. From such a phrase on, nothing of the session is
     /// kept. The header X-MetaClaw-Learn: no does the same.
+    #[default(PHRASES.lines().map(str::to_owned).collect())]
     pub phrases: Vec<String>,
 }
 
@@ -329,27 +332,6 @@ impl ServingConfig {
                 Err(ConfigError::invalid("serving.temperature", &reason))
             }
             _ => Ok(()),
-        }
-    }
-}
-
-// === impl PrivacyConfig ===
-
-impl Default for PrivacyConfig {
-    fn default() -> Self {
-        let phrases = [
-            "off the record",
-            "don't remember this",
-            "do not remember this",
-            "don't record this",
-            "don't learn from this",
-            "别记住这个",
-            "不要记住这个",
-            "别记录这次对话",
-            "不要记录这次对话",
-        ];
-        Self {
-            phrases: phrases.map(str::to_owned).into(),
         }
     }
 }

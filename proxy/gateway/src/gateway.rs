@@ -1,6 +1,6 @@
 //! The gateway: the state that all requests share.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use metaclaw_capture::{CaptureConfig, TurnSink, Worker, recorder};
 use metaclaw_chat::{AgentId, ChainHash, SessionId, Span};
@@ -37,6 +37,8 @@ use crate::{
 pub(crate) const QUEUE: usize = 16_384;
 
 /// The parts from which the gateway is made.
+#[derive(derive_more::Debug)]
+#[debug("GatewayParts({config:?}, {serving:?}, {services:?})")]
 pub struct GatewayParts {
     pub config: GatewayConfig,
     pub log: Arc<dyn TurnSink>,
@@ -61,6 +63,8 @@ pub struct GatewayParts {
 }
 
 /// A gateway that does not listen yet.
+#[derive(derive_more::Debug)]
+#[debug("Gateway({drain:?}, {max_connections})")]
 pub struct Gateway {
     pub(crate) stack: Stack,
     pub(crate) worker: Worker,
@@ -68,25 +72,6 @@ pub struct Gateway {
     pub(crate) tasks: TaskTracker,
     pub(crate) drain: Span,
     pub(crate) max_connections: usize,
-}
-
-impl fmt::Debug for GatewayParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GatewayParts")
-            .field("config", &self.config)
-            .field("serving", &self.serving)
-            .field("services", &self.services)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Gateway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway")
-            .field("drain", &self.drain)
-            .field("max_connections", &self.max_connections)
-            .finish_non_exhaustive()
-    }
 }
 
 // === impl Gateway ===

@@ -69,7 +69,7 @@ impl Relay {
             until: Box::pin(sleep(allowed)),
         });
         Self {
-            rewrite: upstream.take_rewrite(),
+            rewrite: upstream.rewrite.take(),
             upstream,
             recording,
             silence,

@@ -1,6 +1,6 @@
 //! Routes whose work other crates do: the gateway receives the call and passes it on.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, pin::Pin, sync::Arc};
 
 use http::{HeaderMap, Method, StatusCode};
 use metaclaw_chat::{AgentId, Secret};
@@ -55,7 +55,8 @@ pub struct ServiceError {
 }
 
 /// The services that the crate `cli` provides.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Services")]
 pub struct Services {
     /// `POST /v1/feedback`, with the proxy's key.
     pub feedback: Option<Arc<dyn Service>>,
@@ -93,16 +94,5 @@ impl Services {
             admin_token,
             set_parent: |_, _| {},
         }
-    }
-}
-
-impl fmt::Debug for Services {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Services")
-            .field("feedback", &self.feedback.is_some())
-            .field("wanted", &self.wanted.is_some())
-            .field("memory", &self.memory.is_some())
-            .field("train_step", &self.train_step.is_some())
-            .finish_non_exhaustive()
     }
 }

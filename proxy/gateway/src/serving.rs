@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
@@ -34,6 +33,8 @@ pub struct Endpoint {
 }
 
 /// The pointers to adapters. Clone the `Arc`.
+#[derive(derive_more::Debug)]
+#[debug("Serving({:?}, {:?})", self.policy(), self.in_use())]
 pub struct Serving {
     policy: ArcSwapOption<Endpoint>,
     adapters: Mutex<AdaptersInUse>,
@@ -58,7 +59,8 @@ struct AdapterInUse {
 }
 
 /// The right to keep using one adapter, or the base model if there is none.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("Lease({:?})", self.adapter())]
 pub struct Lease {
     adapter: Option<Arc<AdapterInUse>>,
     /// How often the owner had chosen an adapter when it was taken.
@@ -250,15 +252,6 @@ impl Serving {
     }
 }
 
-impl fmt::Debug for Serving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Serving")
-            .field("policy", &self.policy())
-            .field("in_use", &self.in_use())
-            .finish_non_exhaustive()
-    }
-}
-
 // === impl AdaptersInUse ===
 
 impl AdaptersInUse {
@@ -317,12 +310,6 @@ impl Lease {
         let adapter = self.adapter.as_ref()?;
         let is_served = !adapter.is_withdrawn.load(Ordering::Relaxed);
         is_served.then_some(&*adapter.name)
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lease").field(&self.adapter()).finish()
     }
 }
 

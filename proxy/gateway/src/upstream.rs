@@ -92,7 +92,7 @@ pub(crate) struct Upstream {
     proxy_authorization: Option<HeaderValue>,
     client: Arc<Client>,
     policy: Option<Arc<Endpoint>>,
-    openrouter: Option<OpenRouterConfig>,
+    pub(crate) openrouter: Option<OpenRouterConfig>,
     /// Signs requests, if this is Bedrock and there is no key for it.
     signer: Option<RequestSigner>,
     parents: Option<Parents>,
@@ -221,10 +221,6 @@ impl Upstream {
         }
     }
 
-    pub(crate) fn openrouter(&self) -> Option<&OpenRouterConfig> {
-        self.openrouter.as_ref()
-    }
-
     pub(crate) fn is_policy(&self) -> bool {
         self.policy.is_some()
     }
@@ -262,7 +258,7 @@ impl Upstream {
         shown: Credentials,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         let model = match &outgoing.body {
-            Sent::Chat(body) if self.address.is_by_model() => model_of(&body.concat()),
+            Sent::Chat(body) if self.address.by_model => model_of(&body.concat()),
             Sent::Chat(_) | Sent::Stream(_) => None,
         };
         let uri = if self.is_policy() && outgoing.route.path() == TOKENIZE {

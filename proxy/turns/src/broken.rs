@@ -52,7 +52,7 @@ struct ChangedPart {
 impl TurnLog {
     /// Returns how many prompts broke since the log was opened.
     pub fn break_counts(&self) -> BreakCounts {
-        self.state().break_counts()
+        self.inner.state.break_counts()
     }
 
     /// Returns up to eight latest turns whose prompts broke since the log was opened, the newest first.
@@ -60,7 +60,7 @@ impl TurnLog {
     /// # Errors
     /// Returns the store's error.
     pub fn latest_breaks(&self) -> LogFuture<'_, Vec<BrokenPrompt>> {
-        self.broken_prompts(self.state().latest_breaks())
+        self.broken_prompts(self.inner.state.latest_breaks())
     }
 
     /// Returns those of some turns whose prompts broke. Turns that are gone or damaged are left out.

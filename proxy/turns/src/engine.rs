@@ -25,7 +25,7 @@ use crate::{
 const MAX_BYTES: usize = 8 << 20;
 
 pub(crate) struct StoreEngine {
-    opened: OpenedStore,
+    pub(crate) opened: OpenedStore,
     cache: SessionCache,
 }
 
@@ -69,10 +69,6 @@ impl StoreEngine {
             opened,
             cache: SessionCache::new(Arc::clone(names)),
         }
-    }
-
-    pub(crate) fn into_opened(self) -> OpenedStore {
-        self.opened
     }
 
     /// Writes in one transaction, flushes, acknowledges, and then answers the queries.

@@ -69,7 +69,7 @@ impl TurnLog {
             return Box::pin(ready(Err(error)));
         }
         let n_turns = turns.len() as u64;
-        let first = self.next_key().fetch_add(n_turns, Ordering::Relaxed);
+        let first = self.inner.next_key.fetch_add(n_turns, Ordering::Relaxed);
         self.write(move |txn| import(txn, first, &turns))
     }
 }

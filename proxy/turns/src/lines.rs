@@ -98,7 +98,7 @@ impl<'s, S: StoreSource> LineReader<'s, S> {
             Entry::Occupied(known) => Some(known.into_mut()),
             Entry::Vacant(new) => match Stored::get(self.source, id)? {
                 Some(stored) => {
-                    let lines = TurnLines::split(stored.into_text());
+                    let lines = TurnLines::split(stored.text);
                     self.n_bytes += lines.text.len();
                     Some(new.insert(lines))
                 }

@@ -50,17 +50,17 @@ pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + S
 /// A handle to the turn log. It is cheap to clone. When the last clone is dropped, the log is closed.
 #[derive(Debug, Clone)]
 pub struct TurnLog {
-    inner: Arc<LogInner>,
+    pub(crate) inner: Arc<LogInner>,
 }
 
 #[derive(Debug)]
-struct LogInner {
+pub(crate) struct LogInner {
     queue: Sender<LogJob>,
     room: Arc<Semaphore>,
-    state: Arc<LogState>,
+    pub(crate) state: Arc<LogState>,
     outcome: OpenOutcome,
     /// Keys of turns. The first is random, and the others count up from it.
-    next_key: AtomicU64,
+    pub(crate) next_key: AtomicU64,
     dir: PathBuf,
     clock: Mutex<ClockReadings>,
 }
@@ -316,14 +316,6 @@ impl TurnLog {
             self.send(job).await?;
             answer.await.unwrap_or_else(|_| Err(self.gone()))
         })
-    }
-
-    pub(crate) fn state(&self) -> &LogState {
-        &self.inner.state
-    }
-
-    pub(crate) fn next_key(&self) -> &AtomicU64 {
-        &self.inner.next_key
     }
 
     pub(crate) async fn send(&self, job: LogJob) -> Result<(), LogError> {

@@ -26,11 +26,7 @@ pub(crate) fn mend(store: &Store) -> StoreResult<()> {
 
 /// Counts missing data: transactions by their numbers in the journal, turns in the journal, and texts that a session
 /// uses.
-pub(crate) fn n_missing(store: &Store) -> StoreResult<u64> {
-    count_missing(store).map_err(TxnError::into_store)
-}
-
-fn count_missing(store: &Store) -> TxnResult<u64> {
+pub(crate) fn count_missing(store: &Store) -> TxnResult<u64> {
     let (mut expected, mut n) = (1_u64, 0_u64);
     for pair in store.range(Table::Journal, keys::under(&[])) {
         // Longer keys belong to restored turns.

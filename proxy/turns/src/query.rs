@@ -156,7 +156,7 @@ impl TurnLog {
     /// # Errors
     /// Returns the store's error.
     pub fn replies(&self, agent: &AgentId, session: &SessionId) -> LogFuture<'_, Vec<Replied>> {
-        if !self.state().names.may_have(&keys::name(agent, session)) {
+        if !self.inner.state.names.may_have(&keys::name(agent, session)) {
             return Box::pin(async { Ok(Vec::new()) });
         }
         let (agent, session) = (agent.clone(), session.clone());

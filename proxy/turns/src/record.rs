@@ -27,7 +27,7 @@ pub(crate) type LineRun = (u32, u32, u32);
 
 pub(crate) struct Stored {
     id: TurnId,
-    text: String,
+    pub(crate) text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,10 +84,6 @@ impl Stored {
         let mut lines = self.text.lines();
         let first = lines.next().and_then(|first| first.parse().ok());
         (first.unwrap_or(u32::MAX)..).zip(lines.skip(1))
-    }
-
-    pub(crate) fn into_text(self) -> String {
-        self.text
     }
 
     pub(crate) fn record(&self) -> TxnResult<Record> {

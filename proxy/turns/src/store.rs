@@ -277,16 +277,10 @@ impl From<UnabortableTransactionError> for StoreError {
     }
 }
 
-impl From<io::Error> for StoreError {
-    fn from(error: io::Error) -> Self {
-        Self::from_io(error)
-    }
-}
-
 impl From<sled::Error> for StoreError {
     fn from(error: sled::Error) -> Self {
         match error {
-            sled::Error::Io(error) => Self::from_io(error),
+            sled::Error::Io(error) => error.into(),
             error @ (sled::Error::Corruption { .. } | sled::Error::ReportableBug(_)) => {
                 Self::Damaged(error.to_string())
             }
@@ -297,8 +291,8 @@ impl From<sled::Error> for StoreError {
     }
 }
 
-impl StoreError {
-    fn from_io(error: io::Error) -> Self {
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
         match error.kind() {
             // A write beyond RLIMIT_FSIZE is EFBIG, and one beyond a quota EDQUOT. Both are treated like a full disk.
             io::ErrorKind::StorageFull

@@ -6,7 +6,6 @@
 use std::{
     cell::RefCell,
     collections::{HashMap, hash_map::Entry},
-    ops::Deref,
 };
 
 use metaclaw_chat::{AgentId, TurnId};
@@ -23,7 +22,9 @@ use crate::{
     values,
 };
 
+#[derive(derive_more::Deref)]
 pub(crate) struct Txn<'a> {
+    #[deref(forward)]
     store: &'a StoreTxn<'a>,
     pub(crate) cache: &'a mut SessionCache,
     pub(crate) mask: &'a Mask,
@@ -141,14 +142,6 @@ impl<T: Default + Serialize + DeserializeOwned> ChangedCounts<T> {
         let by_key = self.by_key.borrow();
         let mut all = by_key.iter();
         all.try_for_each(|(key, counts)| values::put_json(store, self.table, key, counts))
-    }
-}
-
-impl<'a> Deref for Txn<'a> {
-    type Target = StoreTxn<'a>;
-
-    fn deref(&self) -> &Self::Target {
-        self.store
     }
 }
 

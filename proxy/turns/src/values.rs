@@ -14,11 +14,13 @@ use crate::{
 
 const PIECE: usize = 4_000;
 
-#[derive(Debug)]
+#[derive(Debug, derive_more::From)]
 pub(crate) enum TxnError {
     /// The store failed, so the whole transaction fails.
+    #[from]
     Store(StoreError),
     /// The operation refuses, before it wrote anything. The others continue.
+    #[from(LogError, TakeError)]
     Refused(LogError),
 }
 
@@ -198,24 +200,6 @@ impl TxnError {
             Self::Store(error) => error,
             Self::Refused(error) => StoreError::Other(error.to_string()),
         }
-    }
-}
-
-impl From<StoreError> for TxnError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<LogError> for TxnError {
-    fn from(error: LogError) -> Self {
-        Self::Refused(error)
-    }
-}
-
-impl From<TakeError> for TxnError {
-    fn from(error: TakeError) -> Self {
-        Self::Refused(error.into())
     }
 }
 

@@ -146,7 +146,7 @@ impl LogWorker {
     fn compact(&self, engine: Option<StoreEngine>) -> Result<StoreEngine, FailedBatch> {
         let failed = |why: String| FailedBatch::new(why, false);
         let engine = engine.ok_or_else(|| failed("it is not open".to_owned()))?;
-        let compacted = folder::compact(&self.dir, &self.config, engine.into_opened());
+        let compacted = folder::compact(&self.dir, &self.config, engine.opened);
         let opened = compacted.map_err(|error| failed(error.to_string()))?;
         Ok(StoreEngine::new(opened, &self.state.names))
     }

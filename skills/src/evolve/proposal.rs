@@ -104,34 +104,47 @@ pub struct Proposal {
 }
 
 /// Why a proposal waits for the owner's review, and what its trial showed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Display)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Reason {
     /// `skills.review` requires it for each.
+    #[display("a model wrote it, and skills.review asks for your look")]
     Review,
     /// Others than the owner spoke, or were quoted, in its evidence.
+    #[display(
+        "tools, other people or quoted texts spoke in what it was made from: their words may be in it"
+    )]
     Others,
     /// It would replace a skill that people wrote.
+    #[display("it would take the place of a skill that people wrote")]
     Replaces,
     /// Another home shares it, and is not known to be of the same person.
+    #[display(
+        "it came from {by}, through the shared folder: what others wrote waits for your look"
+    )]
     Shared { by: String },
     /// The owner removed an earlier version, or took it back.
+    #[display("you removed an earlier version of it, or took it back")]
     Removed,
     /// It was not tried yet.
+    #[display("it was not tried on earlier requests yet")]
     Untried,
     /// It was tried.
+    #[display("{figures}")]
     Tried {
         figures: TrialFigures,
         /// When, in Unix milliseconds.
         at_ms: u64,
     },
     /// It was tried again while it was in force.
+    #[display("{}", figures.again())]
     TriedAgain {
         figures: TrialFigures,
         /// When, in Unix milliseconds.
         at_ms: u64,
     },
     /// Something in it looks dangerous.
+    #[display("{what}: {line:?}")]
     Suspicious { what: Suspicion, line: String },
 }
 
@@ -280,29 +293,6 @@ impl fmt::Display for SharedOrigin {
             (true, _) => write!(f, "your machine {machine} ({writer})"),
             (false, "") => write!(f, "the machine {machine} ({writer}, not verified)"),
             (false, person) => write!(f, "{person}, machine {machine} ({writer}, not verified)"),
-        }
-    }
-}
-
-// === impl Reason ===
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Review => f.write_str("a model wrote it, and skills.review asks for your look"),
-            Self::Others => f.write_str(
-                "tools, other people or quoted texts spoke in what it was made from: their words may be in it",
-            ),
-            Self::Replaces => f.write_str("it would take the place of a skill that people wrote"),
-            Self::Shared { by } => write!(
-                f,
-                "it came from {by}, through the shared folder: what others wrote waits for your look"
-            ),
-            Self::Removed => f.write_str("you removed an earlier version of it, or took it back"),
-            Self::Untried => f.write_str("it was not tried on earlier requests yet"),
-            Self::Tried { figures, .. } => write!(f, "{figures}"),
-            Self::TriedAgain { figures, .. } => f.write_str(&figures.again()),
-            Self::Suspicious { what, line } => write!(f, "{what}: {line:?}"),
         }
     }
 }

@@ -255,7 +255,7 @@ impl Library {
         draft: &SkillDraft,
     ) -> Vec<Reason> {
         let mut why = Vec::new();
-        if self.reviews_skills() {
+        if self.settings().0.review {
             why.push(Reason::Review);
         }
         if !run.failures.iter().all(|f| f.trajectory.is_owners) {

@@ -33,7 +33,8 @@ use crate::{
 pub(super) const INDEX_FILE: &str = "index.json";
 
 /// One file of a home in a share.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
+#[display("{}", self.parts().join("/"))]
 pub enum ShareFile {
     /// `index.json`: which skills the home shares, and where they come from.
     Index,
@@ -85,12 +86,6 @@ impl ShareFile {
             Self::Index => vec![INDEX_FILE],
             Self::Skill { agent, name } => vec![agent.as_str(), name.as_str(), SKILL_FILE],
         }
-    }
-}
-
-impl fmt::Display for ShareFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.parts().join("/"))
     }
 }
 
@@ -199,7 +194,8 @@ const MAX_LABEL: usize = 40;
 const CONTEXT: &str = "metaclaw 2026 skills.share.key index.json v1";
 
 /// The key that all homes of one person have.
-#[derive(Clone)]
+#[derive(derive_more::Debug, Clone)]
+#[debug("ShareKey(…)")]
 pub struct ShareKey([u8; 32]);
 
 /// Why sharing cannot be set up.
@@ -271,12 +267,6 @@ impl ShareKey {
     /// Compares in constant time.
     fn has_signed(&self, body: &str, mac: &str) -> bool {
         blake3::Hash::from_hex(mac).is_ok_and(|mac| mac == self.mac(body))
-    }
-}
-
-impl fmt::Debug for ShareKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ShareKey(…)")
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File, TryLockError},
     io,
+    sync::Arc,
 };
 
 use super::{
@@ -93,7 +94,7 @@ impl ShareSync {
                 .problems
                 .push(format!("the share cannot be read: {error}")),
         }
-        self.library.set_share_report(report.clone());
+        self.library.0.share.store(Some(Arc::new(report.clone())));
         Ok(Some(report))
     }
 

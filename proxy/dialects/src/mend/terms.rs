@@ -1,7 +1,5 @@
 //! Types for the mending of a history.
 
-use std::fmt;
-
 use metaclaw_chat::Message;
 
 /// A reply of this session in the log.
@@ -51,7 +49,8 @@ pub enum CallIds {
 }
 
 /// How much was changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, derive_more::Display)]
+#[display("{put_back} put back, {taken_out} taken out")]
 pub struct Mended {
     /// Number of fields and blocks that were put back.
     pub put_back: usize,
@@ -96,16 +95,6 @@ impl Demands {
 }
 
 // === impl Mended ===
-
-impl fmt::Display for Mended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} put back, {} taken out",
-            self.put_back, self.taken_out
-        )
-    }
-}
 
 impl Mended {
     /// Returns whether nothing was changed.

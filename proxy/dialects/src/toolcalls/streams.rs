@@ -215,10 +215,6 @@ impl EventRewrite for CallStream {
         }
     }
 
-    fn unread(&mut self, raw: &[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(raw);
-    }
-
     fn finish(&mut self, out: &mut Vec<u8>) {
         self.flush(false, out);
     }

@@ -1,7 +1,5 @@
 //! Values of a body with their paths, which errors name.
 
-use std::ops::Deref;
-
 use serde_json::{Map, Value};
 
 use super::{error::TranslateError, wire::given};
@@ -13,9 +11,10 @@ pub(super) const MESSAGES: &str = "Anthropic messages";
 pub(super) const CHAT: &str = "chat completions";
 
 /// A value of a body (`null` if it is missing), and its path, for example `messages[2].content[0].type`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, derive_more::Deref)]
 pub(super) struct PathValue<'a> {
     path: String,
+    #[deref(forward)]
     pub(super) value: &'a Value,
 }
 
@@ -113,14 +112,6 @@ impl<'a> PathValue<'a> {
             Ok(_) => self.unsayable(api, allowed),
             Err(invalid) => invalid,
         }
-    }
-}
-
-impl Deref for PathValue<'_> {
-    type Target = Value;
-
-    fn deref(&self) -> &Value {
-        self.value
     }
 }
 

@@ -173,7 +173,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
         self.text(delta["refusal"].as_str().unwrap_or_default(), out);
         for piece in delta["tool_calls"].as_array().into_iter().flatten() {
             self.flush(out);
-            if self.context.stops.met().is_some() {
+            if self.context.stops.met.is_some() {
                 return;
             }
             self.has_said = true;
@@ -197,7 +197,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
 
     /// Writes text or thinking at once, or when the current call is complete.
     fn say(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) {
-        let is_after_stop = kind == Kind::Thinking && self.context.stops.met().is_some();
+        let is_after_stop = kind == Kind::Thinking && self.context.stops.met.is_some();
         if text.is_empty() || is_after_stop {
             return;
         }
@@ -279,7 +279,7 @@ impl<W: BlockWriter> ChatBlocks<W> {
 
     /// Processes the upstream's end: its `[DONE]`, or the stop reason and then a proper end of the body.
     fn end(&mut self, out: &mut Vec<u8>) {
-        let has_met = self.context.stops.met().is_some();
+        let has_met = self.context.stops.met.is_some();
         if !self.has_said && self.finish_reason.is_none() && !has_met {
             return self.fail(&error_reply::empty(), out);
         }
@@ -297,8 +297,8 @@ impl<W: BlockWriter> ChatBlocks<W> {
         }
         self.is_over = true;
         let mut reason = self.finish_reason.as_deref().unwrap_or_default();
-        if let Some(stop) = self.context.stops.met() {
-            (reason, self.matched) = ("stop", stop.into());
+        if let Some(stop) = &self.context.stops.met {
+            (reason, self.matched) = ("stop", stop.as_str().into());
         }
         let end = ReplyEnd {
             finish_reason: reason,

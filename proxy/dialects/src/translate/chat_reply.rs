@@ -35,16 +35,14 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     let mut stops = context.stops.clone();
     if let Some(text) = message["content"].as_str() {
         let said = stops.feed(text) + &stops.flush();
-        if stops.met().is_some() {
+        if stops.met.is_some() {
             message["content"] = said.into();
             message
                 .as_object_mut()
                 .map(|message| message.shift_remove("tool_calls"));
         }
     }
-    let stop_reason = body["stop_reason"]
-        .as_str()
-        .filter(|_| stops.met().is_none());
+    let stop_reason = body["stop_reason"].as_str().filter(|_| stops.met.is_none());
     let has_calls = message.get("tool_calls").is_some();
     let finish_reason = usage::finish_reason(stop_reason.unwrap_or_default(), has_calls);
     let signed = content.list()?.iter().filter(|block| is_signed(block));

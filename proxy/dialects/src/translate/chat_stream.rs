@@ -253,7 +253,7 @@ impl ChatStream {
         self.stop_all(out);
         self.flush(out);
         self.begin(out);
-        let reason = match self.context.stops.met() {
+        let reason = match &self.context.stops.met {
             Some(_) => "stop",
             None => usage::finish_reason(reason, self.n_calls > 0),
         };
@@ -305,7 +305,7 @@ impl ChatStream {
     fn put_delta(&mut self, delta: &Value, out: &mut Vec<u8>) {
         self.begin(out);
         self.has_said = true;
-        if self.context.stops.met().is_some() && delta.get("content").is_none() {
+        if self.context.stops.met.is_some() && delta.get("content").is_none() {
             // The block has ended before.
             return;
         }

@@ -17,8 +17,8 @@ pub(super) fn reply(context: &ReplyContext, body: &Value) -> Result<Value, Trans
     let mut matched = choice["stop_reason"].clone();
     let mut stops = context.stops.clone();
     let said = stops.feed(&text) + &stops.flush();
-    if let Some(stop) = stops.met() {
-        matched = stop.into();
+    if let Some(stop) = &stops.met {
+        matched = stop.as_str().into();
         text = said;
         calls.clear();
         finish_reason = "stop";

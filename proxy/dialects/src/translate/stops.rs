@@ -16,7 +16,7 @@ pub(super) struct Stops {
     texts: Vec<String>,
     /// The end of the text so far, if it may be the beginning of one of them.
     held: String,
-    met: Option<String>,
+    pub(super) met: Option<String>,
 }
 
 /// Splits them into those that a chat completion accepts, and those that the proxy has to watch for. OpenAI's reasoning
@@ -48,10 +48,6 @@ impl Stops {
             texts: texts.collect(),
             ..Self::default()
         }
-    }
-
-    pub(super) fn met(&self) -> Option<&str> {
-        self.met.as_deref()
     }
 
     /// Processes more of the reply's text, and returns the part that can be sent.

@@ -217,7 +217,7 @@ impl ReplyCalls {
                 _ => Value::from(arguments),
             };
             drop_labels(&mut value);
-            texts.note_value(&value);
+            texts.note_value_unless(&value, |_| false);
         }
         (!texts.is_empty()).then(|| Self {
             at_ms,

@@ -11,6 +11,7 @@ use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family, histogram::Histogram},
 };
+use smart_default::SmartDefault;
 
 use crate::lock::lock;
 
@@ -33,11 +34,14 @@ const STREAM: [f64; 13] = [
 
 type Seconds = Family<Labels, Histogram, fn() -> Histogram>;
 
-#[derive(Debug)]
+#[derive(Debug, SmartDefault)]
 pub(crate) struct Traffic {
     pub(super) requests: Family<Answered, Counter>,
+    #[default(Family::new_with_constructor(|| Histogram::new(FIRST_BYTE)))]
     pub(super) first_byte: Seconds,
+    #[default(Family::new_with_constructor(|| Histogram::new(ADDED)))]
     pub(super) added: Seconds,
+    #[default(Family::new_with_constructor(|| Histogram::new(STREAM)))]
     pub(super) stream: Seconds,
     agents: Mutex<HashSet<AgentId>>,
 }
@@ -67,19 +71,6 @@ pub(super) struct ApiLabel(pub Option<Api>);
 struct AnswerStatus(Option<u16>);
 
 // === impl Traffic ===
-
-impl Default for Traffic {
-    fn default() -> Self {
-        let seconds = Family::new_with_constructor;
-        Self {
-            requests: Family::default(),
-            first_byte: seconds(|| Histogram::new(FIRST_BYTE)),
-            added: seconds(|| Histogram::new(ADDED)),
-            stream: seconds(|| Histogram::new(STREAM)),
-            agents: Mutex::default(),
-        }
-    }
-}
 
 impl Traffic {
     pub(super) fn count(

@@ -166,7 +166,7 @@ fn invalid<E: std::fmt::Display>(field: &'static str) -> impl Fn(E) -> RolloutEr
 async fn existing(rollouts: &Rollouts, id: &str, caller: &Caller) -> Result<Value, GatewayError> {
     let unknown = || RolloutError::Unknown { id: id.to_owned() };
     let id: RolloutId = id.parse().map_err(|_| unknown())?;
-    let log = rollouts.log();
+    let log = &rollouts.log;
     let rollout = log.rollout(&id).await.map_err(RolloutError::from)?;
     let rollout = rollout.ok_or_else(unknown)?;
     identity::may_speak_for(&rollout.agent, caller)?;

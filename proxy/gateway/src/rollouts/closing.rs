@@ -35,7 +35,7 @@ pub(crate) async fn close_rollout(
     body: Value,
 ) -> Result<Value, GatewayError> {
     let (id, end) = read(body).map_err(|why| RolloutError::Invalid(format!("{why}; {SHAPE}")))?;
-    let known = rollouts.log().rollout(&id).await;
+    let known = rollouts.log.rollout(&id).await;
     let known = known.map_err(RolloutError::from)?;
     let known = known.ok_or_else(|| RolloutError::Unknown { id: id.to_string() })?;
     identity::may_speak_for(&known.agent, caller)?;

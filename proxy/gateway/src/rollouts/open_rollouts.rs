@@ -49,7 +49,7 @@ pub enum RolloutError {
 /// The rollouts that are open, in memory and in the log.
 #[derive(Debug)]
 pub struct Rollouts {
-    log: TurnLog,
+    pub(crate) log: TurnLog,
     /// Each with the moment when this process ends it, which does not move when the machine's clock is set.
     // pair: a rollout and its end
     open: Mutex<HashMap<RolloutId, (Arc<Rollout>, Instant)>>,
@@ -80,10 +80,6 @@ impl Rollouts {
                 opened: Notify::new(),
             }))
         })
-    }
-
-    pub(crate) fn log(&self) -> &TurnLog {
-        &self.log
     }
 
     pub(crate) fn caller(

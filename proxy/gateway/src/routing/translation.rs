@@ -466,7 +466,10 @@ fn translated(
         reason: error.to_string(),
     })?;
     // One field is for our own trainer. The others are OpenRouter's in each API.
-    let of_openrouter = upstream.openrouter().map_or(&[][..], |_| &OF_OPENROUTER);
+    let of_openrouter = upstream
+        .openrouter
+        .as_ref()
+        .map_or(&[][..], |_| &OF_OPENROUTER);
     for name in [APPEND_FIELD].iter().chain(of_openrouter) {
         if let (Some(ours), Some(request)) = (given.get(name), request.as_object_mut()) {
             request.insert((*name).to_owned(), ours.clone());

@@ -26,7 +26,7 @@ pub(crate) struct UpstreamBody {
     next: Option<Result<Frame<Bytes>, BoxError>>,
     rest: Incoming,
     end: Option<BodyEnd>,
-    rewrite: Option<Box<dyn Rewrite>>,
+    pub(crate) rewrite: Option<Box<dyn Rewrite>>,
 }
 
 /// The server does not answer any more, and has not closed the connection either.
@@ -87,10 +87,6 @@ impl UpstreamBody {
 
     pub(crate) fn rewrite(&mut self, rewrite: Box<dyn Rewrite>) {
         self.rewrite = Some(rewrite);
-    }
-
-    pub(crate) fn take_rewrite(&mut self) -> Option<Box<dyn Rewrite>> {
-        self.rewrite.take()
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {

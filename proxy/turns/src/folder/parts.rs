@@ -29,7 +29,7 @@ const BLOB_HEAD: usize = 5;
 
 #[derive(Debug, Default)]
 pub(super) struct DatabaseParts {
-    snapshots: Vec<PathBuf>,
+    pub(super) snapshots: Vec<PathBuf>,
     unfinished: Vec<PathBuf>,
     damaged: Vec<PathBuf>,
     /// Whether sled has to read the log from its beginning.
@@ -79,10 +79,6 @@ impl DatabaseParts {
     /// beginning, and data that a lost page refers to.
     pub(super) fn may_cost(&self) -> bool {
         self.replays || self.loses
-    }
-
-    pub(super) fn has_snapshot(&self) -> bool {
-        !self.snapshots.is_empty()
     }
 
     /// Returns the position from which sled will read the log. Before it, sled reads only the heads of segments.

@@ -24,6 +24,7 @@ use crate::{
     health::MovedAside,
     journal, mend,
     store::{Store, StoreError, StoreResult, panic_text},
+    values::TxnError,
 };
 
 pub(super) struct Repaired {
@@ -76,7 +77,7 @@ impl DatabasePlace<'_> {
         }
         // A table with a gap cannot be read for this count, and the gap itself already shows the loss.
         if may_lack && repaired.n_gaps == 0 {
-            repaired.n_lost += mend::n_missing(store)?;
+            repaired.n_lost += mend::count_missing(store).map_err(TxnError::into_store)?;
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl DatabasePlace<'_> {
             Err(error) => return Err(open_error(self.dir, error)),
         };
         self.probe(&why)?;
-        if !parts.has_snapshot() {
+        if parts.snapshots.is_empty() {
             return self.begin(why, copied);
         }
         self.open_without_snapshots(why, copied)

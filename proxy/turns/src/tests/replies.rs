@@ -44,7 +44,7 @@ async fn the_names_are_those_of_the_log_also_after_a_restart() {
         let log = open(folder.path());
         let has = |name: &str| {
             let key = keys::name(&"main".parse().unwrap(), &name.parse().unwrap());
-            log.state().names.may_have(&key)
+            log.inner.state.names.may_have(&key)
         };
         // The first answer comes after the names were read.
         log.agents().await.unwrap();
