@@ -15,6 +15,7 @@ mod compute;
 mod forward;
 mod graph;
 mod lm_head;
+mod net;
 mod pass;
 mod plan;
 mod positions;

@@ -113,8 +113,7 @@ impl AdapterConfigFile {
 
     fn targets(&self) -> Result<LoraTargets, AdapterError> {
         const FIELD: &str = "target_modules";
-        const ALLOWED: &str =
-            "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head";
+        const ALLOWED: &str = "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj, lm_head";
         let names = self.fields.get(FIELD).and_then(Value::as_array);
         let names: Option<Vec<&str>> =
             names.and_then(|all| all.iter().map(Value::as_str).collect());

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::projection::{FusedPart, Projection};
+use super::projection::{FusedPart, N_PROJECTIONS, Projection};
 use crate::torch::Result;
 
 /// `A` and `B` of one projection.
@@ -19,9 +19,9 @@ pub struct LoraPair {
 pub struct LayerLora {
     /// `alpha / rank`.
     pub scale: f64,
-    pairs: [Option<LoraPair>; 7],
+    pairs: [Option<LoraPair>; N_PROJECTIONS],
     /// The `A` of each of [`GROUPS`], one under the other: made once for a set that serves, whose pairs are views of it.
-    stacked: [Option<Tensor>; 2],
+    stacked: [Option<Tensor>; GROUPS.len()],
 }
 
 /// A sum as a product: `low bᵀ`, in the dtype of the adapters.
@@ -34,9 +34,15 @@ pub struct LowRank {
 }
 
 /// Projections that read the same input.
-const GROUPS: [&[Projection]; 2] = [
+const GROUPS: [&[Projection]; 3] = [
     &[Projection::Q, Projection::K, Projection::V],
     &[Projection::Gate, Projection::Up],
+    &[
+        Projection::NetA,
+        Projection::NetB,
+        Projection::NetQkv,
+        Projection::NetZ,
+    ],
 ];
 
 // === impl LoraPair ===
@@ -77,11 +83,11 @@ impl LowRank {
 // === impl LayerLora ===
 
 impl LayerLora {
-    pub(super) fn new(scale: f64, pairs: [Option<LoraPair>; 7]) -> Self {
+    pub(super) fn new(scale: f64, pairs: [Option<LoraPair>; N_PROJECTIONS]) -> Self {
         Self {
             scale,
             pairs,
-            stacked: [None, None],
+            stacked: [const { None }; GROUPS.len()],
         }
     }
 
@@ -203,7 +209,7 @@ impl LayerLora {
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        let mut pairs = [const { None }; 7];
+        let mut pairs = [const { None }; N_PROJECTIONS];
         for (new, old) in pairs.iter_mut().zip(&self.pairs) {
             if let Some(old) = old {
                 *new = Some(old.try_map(&mut f)?);

@@ -33,7 +33,7 @@ struct StackedPair {
 
 impl AdapterStack {
     /// `None` where the segments' adapters are not for this: too many, or not all for serving. `layers`: the projections of each
-    /// layer's maps, which are q, k and v; o; gate and up; down.
+    /// layer's maps, which are those into and out of its mixer; gate and up; down.
     ///
     /// # Errors
     /// What libtorch refuses, for want of memory above all.
@@ -50,9 +50,9 @@ impl AdapterStack {
             return Ok(None);
         }
         let layers = layers.enumerate().map(|(layer, maps)| {
-            let [qkv, o, gate_up, down] =
+            let [into, out, gate_up, down] =
                 maps.map(|parts| StackedPair::new(parts, layer, segments, kind));
-            Ok([qkv?, o?, gate_up?, down?])
+            Ok([into?, out?, gate_up?, down?])
         });
         let firsts = segments.iter().filter_map(|segment| first(segment.lora));
         Ok(Some(Self {
@@ -84,11 +84,11 @@ impl AdapterStack {
         segments: &[Segment<'_>],
         [x, y]: [&Tensor; 2],
     ) -> Result<()> {
-        use Projection::{Down, Gate, K, O, Q, Up, V};
+        use Projection::{Down, Gate, K, NetA, NetB, NetOut, NetQkv, NetZ, O, Q, Up, V};
         let map = match parts.first().map(|part| part.projection) {
             None => return Ok(()),
-            Some(Q | K | V) => 0,
-            Some(O) => 1,
+            Some(Q | K | V | NetA | NetB | NetQkv | NetZ) => 0,
+            Some(O | NetOut) => 1,
             Some(Gate | Up) => 2,
             Some(Down) => 3,
         };

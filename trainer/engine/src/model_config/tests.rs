@@ -1,4 +1,5 @@
 mod gemma3;
+mod qwen35;
 mod unsupported;
 
 use super::*;

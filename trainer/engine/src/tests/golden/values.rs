@@ -96,11 +96,25 @@ pub(super) struct Text {
 
 /// `values.json` of `families/`.
 #[derive(Deserialize)]
-pub(super) struct Families {
-    pub(super) seed: u64,
-    pub(super) configs: BTreeMap<String, serde_json::Value>,
+pub(crate) struct Families {
+    pub(crate) seed: u64,
+    pub(crate) configs: BTreeMap<String, serde_json::Value>,
     pub(super) datums: Vec<GoldenDatum>,
     pub(super) losses: BTreeMap<String, BTreeMap<String, f64>>,
+    pub(crate) turns: BTreeMap<String, Vec<Turn>>,
+}
+
+/// What is new in a turn's prompt, and the greedy reply to the whole session.
+#[derive(Deserialize)]
+pub(crate) struct Turn {
+    pub(crate) new: Vec<u32>,
+    pub(crate) reply: Vec<u32>,
+}
+
+/// `values.json` of `families/`.
+pub(crate) fn families() -> Families {
+    let bytes = std::fs::read(folder("families").join("values.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
 }
 
 #[derive(Clone, Deserialize)]
