@@ -389,6 +389,9 @@ impl<'a> TrainingStep<'a, Gated> {
             PromotionOutcome::Untested(why) => StepOutcome::Released { why: why.clone() },
         };
         site.finish(candidate.n, noted).await?;
+        if !matches!(outcome, PromotionOutcome::Serving(_)) {
+            site.runner.unload(&candidate.adapter).await;
+        }
         match &outcome {
             PromotionOutcome::Serving(_) | PromotionOutcome::ChosenOtherwise(_) => {}
             PromotionOutcome::Declined(_) => {
