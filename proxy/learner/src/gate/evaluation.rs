@@ -148,7 +148,11 @@ impl Gate {
         };
         self.base.is(subject.base, probes).await;
         let (adapter, asked) = (subject.adapter, ProbeSet::after(subject.steps, probes));
-        let mut report = GateReport::default();
+        let wishes = subject.standing.iter().map(Wish::id);
+        let mut report = GateReport {
+            wishes: Some(wishes.collect()),
+            ..GateReport::default()
+        };
         for part in GatePart::ALL {
             if !subject.has_chats && part.is_of_chats() {
                 let why = "the weights have learned from rollouts alone";
