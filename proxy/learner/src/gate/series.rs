@@ -6,7 +6,6 @@ use std::{collections::BTreeSet, time::Duration};
 use metaclaw_chat::{TurnId, whole_ms};
 use metaclaw_turns::{Step, StepOutcome};
 use serde::Deserialize as _;
-use serde_json::Value;
 
 use super::report::GateReport;
 
@@ -154,6 +153,7 @@ impl Series {
 mod tests {
     use metaclaw_chat::AgentId;
     use metaclaw_turns::NewStep;
+    use serde_json::Value;
 
     use super::*;
 
