@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn a_draw_may_be_as_long_as_what_is_taught_of_it() {
         for (allowed, tokens) in [(1, LEAST_CUT), (40, LEAST_CUT), (100, 100), (4_096, 512)] {
-            let mut turn = crate::testing::judged_turn(Vec::new());
+            let mut turn = crate::testing::judged_turn(vec![Message::user("Where?")]);
             turn.request
                 .params
                 .insert("max_tokens".to_owned(), allowed.into());
