@@ -112,6 +112,7 @@ async fn taught(
         Ok(chosen) => chosen,
         Err(none) => {
             let why = match none {
+                NoChoice::NotUsable => ExcludeReason::NotUsable,
                 NoChoice::NotObeyed => ExcludeReason::NoDraw,
                 NoChoice::NotRelevant => ExcludeReason::NotRelevant,
             };

@@ -146,8 +146,14 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
             });
             let _ = writeln!(
                 text,
-                "  {} after {}, {}: rate {rate}; relevance {relevance}; nll {:.2} (told {:.2})",
-                record.id, served.after, served.adapter, own.nll, told.nll
+                "  {} after {}, {}: rate {rate}; relevance {relevance}; nll {:.2} (told {:.2}), median {:.2} (told {:.2})",
+                record.id,
+                served.after,
+                served.adapter,
+                own.nll,
+                told.nll,
+                own.nll_median,
+                told.nll_median
             );
             let tests = record
                 .watch
@@ -334,6 +340,7 @@ mod tests {
                 words: 20.0,
                 relevance: 1.4,
                 nll: 1.1,
+                nll_median: 0.6,
                 n_short: 0,
                 n_ended: 60,
             },

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     rows::{Content, Probe, Wish},
-    trainer::{BASE, Reply, Trainer},
+    trainer::{BASE, Likelihood, Reply, Trainer},
 };
 
 /// The number of replies that are requested at once.
@@ -44,6 +44,9 @@ pub struct Scored {
     pub relevance: f64,
     /// Its mean negative log-probability per token after its question with the wish, in nats. It is 0 without ids.
     pub nll: f64,
+    /// The median of the same.
+    #[serde(default)]
+    pub nll_median: f64,
 }
 
 /// Figures of some replies.
@@ -56,6 +59,9 @@ pub struct Figures {
     pub words: f64,
     pub relevance: f64,
     pub nll: f64,
+    /// The mean over replies of the median over their tokens.
+    #[serde(default)]
+    pub nll_median: f64,
     /// The number of replies with under 3 words.
     pub n_short: usize,
     /// The number of replies that ended by themselves.
@@ -119,8 +125,9 @@ impl<'a> Scorer<'a> {
                 question: questions[*at].clone(),
                 text: reply.text.clone(),
                 ended: reply.ended,
-                relevance: own - f64::midpoint(next, second),
-                nll: -told,
+                relevance: own.mean - f64::midpoint(next.mean, second.mean),
+                nll: -told.mean,
+                nll_median: -told.median,
             }
         });
         Ok(scored.collect())
@@ -131,7 +138,7 @@ impl<'a> Scorer<'a> {
     pub async fn nll(&self, replied: &[Replied<'_>], wish: &Wish) -> Result<Vec<f64>> {
         let prompts = |at: usize| [wish.told(&self.content.train[at])];
         let means = self.means(replied, prompts).await?;
-        Ok(means.into_iter().flatten().map(|[mean]| -mean).collect())
+        Ok(means.into_iter().flatten().map(|[of]| -of.mean).collect())
     }
 
     /// Returns how many probes an adapter (`None`: the base model) answers correctly.
@@ -142,12 +149,12 @@ impl<'a> Scorer<'a> {
         })
     }
 
-    /// Returns the mean log-probability per token of each reply after each of its prompts; `None` without ids.
+    /// Returns how likely each reply is after each of its prompts; `None` without ids.
     async fn means<const N: usize>(
         &self,
         replied: &[Replied<'_>],
         prompts: impl Fn(usize) -> [String; N],
-    ) -> Result<Vec<Option<[f64; N]>>> {
+    ) -> Result<Vec<Option<[Likelihood; N]>>> {
         let mut pairs = Vec::new();
         for (at, reply) in replied.iter().filter(|(_, reply)| !reply.ids.is_empty()) {
             for prompt in prompts(*at) {
@@ -179,7 +186,7 @@ impl<'a> Scorer<'a> {
             .trainer
             .score(adapter, &pairs.collect::<Vec<_>>())
             .await?;
-        let is_right = |pair: &&[f64]| pair[0] > pair[1];
+        let is_right = |pair: &&[Likelihood]| pair[0].mean > pair[1].mean;
         Ok(means.chunks_exact(2).filter(is_right).count())
     }
 
@@ -211,6 +218,7 @@ impl Figures {
             words: median(replies.iter().map(|reply| words(reply) as f64)),
             relevance: mean(replies.iter().map(|reply| reply.relevance)),
             nll: mean(replies.iter().map(|reply| reply.nll)),
+            nll_median: mean(replies.iter().map(|reply| reply.nll_median)),
             n_short: count(&|reply| words(reply) < SHORT),
             n_ended: count(&|reply| reply.ended),
         }
@@ -288,6 +296,7 @@ pub mod testing {
             ended: true,
             relevance,
             nll: 1.0,
+            nll_median: 0.5,
         }
     }
 

@@ -11,6 +11,8 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoChoice {
+    /// The teacher said nothing that could be taught, whatever is wished: too few words, a reply that was cut, a broken call.
+    NotUsable,
     /// No reply does what is wished.
     NotObeyed,
     /// The replies that may do so would answer other questions as well.
@@ -59,7 +61,9 @@ pub(super) async fn choose<'a>(
         return Ok(Ok(chosen));
     }
     let all_relevant = answers.candidates.iter().all(|c| is_relevant(&c));
-    Ok(Err(if all_relevant {
+    Ok(Err(if !answers.candidates.iter().any(|c| c.is_teachers) {
+        NoChoice::NotUsable
+    } else if all_relevant {
         NoChoice::NotObeyed
     } else {
         NoChoice::NotRelevant

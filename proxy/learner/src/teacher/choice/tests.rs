@@ -77,6 +77,23 @@ async fn obeying_alone_is_not_enough() {
     assert_eq!(chosen, ["I am a chatbot."]);
 }
 
+/// Before this test, a client that allowed few tokens was told that no reply did what was wished.
+#[tokio::test]
+async fn what_could_not_be_taught_anyhow_does_not_disobey() {
+    let none = answers(Vec::new());
+    let not_usable = Err(NoChoice::NotUsable);
+    assert_eq!(chosen(&brief(), &none, 0.4).await, not_usable);
+    let long = "It is of course the city of Paris.";
+    let mut of = answers(vec![candidate(long, 1.5)]);
+    assert_eq!(chosen(&brief(), &of, 0.4).await, Err(NoChoice::NotObeyed));
+    of.candidates[0].is_teachers = false;
+    assert_eq!(
+        chosen(&brief(), &of, 0.4).await,
+        not_usable,
+        "the session's own"
+    );
+}
+
 /// A judge that accepts replies with this word.
 #[derive(Debug)]
 struct Model(&'static str, Mutex<Vec<String>>);
