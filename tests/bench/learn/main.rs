@@ -117,7 +117,7 @@ async fn main() -> Result<ExitCode> {
             _ = terminate.recv() => bail!("stopped: the same command goes on"),
         };
     }
-    report(&flags.out, &content, &missing)?;
+    report(&flags.out, &flags.selection, &content, &missing)?;
     let Selection {
         only,
         wishes,
@@ -154,13 +154,17 @@ fn unfinished(out: &Path, ids: &[RunId]) -> Vec<Missing> {
     missing.collect()
 }
 
-/// Prints and writes all results in the folder.
-fn report(out: &Path, content: &Content, missing: &[Missing]) -> Result<()> {
+/// Prints and writes all results in the folder. The picture has only what is selected.
+fn report(out: &Path, selection: &Selection, content: &Content, missing: &[Missing]) -> Result<()> {
     let mut records: Vec<Record> = records(out);
     records.sort_by(|a, b| a.id.cmp(&b.id));
     let references = References::read(&out.join("references.json"))?;
     let replies = report::replies(&records, &references);
-    let picture = report::picture(&records, &references, content);
+    let is_in = |names: &[String], name| names.is_empty() || names.contains(name);
+    let drawn = records.iter().filter(|record| {
+        is_in(&selection.only, &record.id.row) && is_in(&selection.wishes, &record.id.wish)
+    });
+    let picture = report::picture(&drawn.collect::<Vec<_>>(), &references, content)?;
     let mut text = report::table(&records, &references, content);
     text += &report::served(&records, &references, content);
     text.extend(missing.iter().map(|missing| format!("{}\n", missing.what)));

@@ -9,11 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_chat::count_words;
-use metaclaw_tests::{
-    bench::{median, write_whole},
-    client::Client,
-};
+use metaclaw_tests::{bench::write_whole, client::Client};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -21,11 +17,11 @@ use crate::{
     owner::{Answer, Judge, Owner, Questions, THANKS},
     product::{Product, Watch, own},
     rows::{Run, RunId, Wish},
-    score::{Figures, Probed, References, Replied, Scored, Scorer, mean},
+    score::{Figures, Probed, References, Scored, Scorer},
     trainer::{MAX_TOKENS, Reply, TEMPERATURE},
 };
 
-/// Sessions of one point of a curve.
+/// Sessions of one line about a run under way.
 const WINDOW: usize = 10;
 /// A reply that takes longer was held.
 const HELD_AFTER: Duration = Duration::from_secs(60);
@@ -39,8 +35,6 @@ pub struct Record {
     pub id: RunId,
     questions: Questions,
     pub sessions: Vec<Session>,
-    /// The first replies of the sessions, in groups of ten, measured by the wish of that time.
-    pub windows: Vec<Window>,
     /// The answers of the weights to the test questions, without the wish in the prompt.
     pub measured: Vec<Measured>,
     /// The same for every adapter when it began to serve.
@@ -75,21 +69,6 @@ pub struct Session {
     /// Of those, held for long.
     pub n_held: u64,
     pub failures: Vec<String>,
-}
-
-/// The first replies of ten sessions.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Window {
-    /// The last session, from 1.
-    pub until: usize,
-    pub n: usize,
-    pub n_right: usize,
-    /// The median of their words.
-    pub words: f64,
-    /// Their mean negative log-probability per token, by the base model with the wish, in nats.
-    pub nll: f64,
-    /// The wish at that time, the newest.
-    pub wish: String,
 }
 
 /// The results of what served after this many sessions.
@@ -159,7 +138,6 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
         n_turns: n_turns.unwrap_or_default(),
     };
     play.hold_all().await?;
-    play.record.windows = play.windows().await?;
     Ok(play.record)
 }
 
@@ -210,7 +188,6 @@ impl Record {
             id: id.clone(),
             questions: Questions::new(n_questions, id.seed),
             sessions: Vec::new(),
-            windows: Vec::new(),
             measured: Vec::new(),
             adapters: Vec::new(),
             made: BTreeSet::new(),
@@ -336,33 +313,6 @@ impl Play<'_> {
             probed,
             replies,
         })
-    }
-
-    /// The first replies of the sessions, ten by ten.
-    async fn windows(&self) -> Result<Vec<Window>> {
-        let (mut windows, mut from) = (Vec::new(), 0);
-        for phase in &self.run.phases {
-            let sessions = &self.record.sessions[from..from + phase.sessions];
-            for ten in sessions.chunks(WINDOW) {
-                from += ten.len();
-                let replied: Vec<Replied<'_>> = ten
-                    .iter()
-                    .map(|session| (session.question, &session.first))
-                    .collect();
-                windows.push(Window {
-                    until: from,
-                    n: ten.len(),
-                    n_right: ten.iter().filter(|session| session.right).count(),
-                    words: median(
-                        ten.iter()
-                            .map(|session| count_words(&session.first.text) as f64),
-                    ),
-                    nll: mean(self.stage.scorer.nll(&replied, &phase.wish).await?),
-                    wish: phase.wish.name.clone(),
-                });
-            }
-        }
-        Ok(windows)
     }
 }
 

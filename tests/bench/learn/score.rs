@@ -133,14 +133,6 @@ impl<'a> Scorer<'a> {
         Ok(scored.collect())
     }
 
-    /// Returns the mean negative log-probability per token of each reply after its training question with the wish, in
-    /// nats. A reply without ids has none.
-    pub async fn nll(&self, replied: &[Replied<'_>], wish: &Wish) -> Result<Vec<f64>> {
-        let prompts = |at: usize| [wish.told(&self.content.train[at])];
-        let means = self.means(replied, prompts).await?;
-        Ok(means.into_iter().flatten().map(|[of]| -of.mean).collect())
-    }
-
     /// Returns how many probes an adapter (`None`: the base model) answers correctly.
     pub async fn probe(&self, adapter: Option<&str>) -> Result<Probed> {
         Ok(Probed {
