@@ -1,8 +1,9 @@
 //! One transformer layer: the only forward pass in this crate, for decoding and for training alike.
 //!
 //! Axes: `b` rows, `t` new positions, `d` hidden, `h` heads, `e` head size.
-//! Nothing here works in place on weights, which are mapped read-only. Training differentiates this function with respect to `x` and
-//! the LoRA tensors. With [`Attention::Paged`], which is for inference, the residual stream is one tensor that all layers add to.
+//! Nothing here works in place on weights, which are mapped read-only. Training differentiates this function with
+//! respect to `x` and the LoRA tensors. With [`Attention::Paged`], which is for inference, all layers add to the residual
+//! stream in place.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -106,7 +107,7 @@ pub fn layer_forward<'a>(
     }
 }
 
-/// Adds the last product of half a layer to the residual stream in place.
+/// Adds the output of half a layer, attention or MLP, to the residual stream in place. `x` is the input of its last map.
 fn add_to(
     config: &ModelConfig,
     sum: &mut Tensor,
@@ -158,7 +159,7 @@ pub fn mlp_half<'a>(
     x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
 }
 
-/// What the last product of the second half is made of.
+/// The input of the MLP's last map.
 fn gated(
     config: &ModelConfig,
     w: &LayerWeights,
@@ -197,7 +198,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
     in_kind(&normed, kind)
 }
 
-/// Without a call of libtorch where it is in this dtype already.
+/// Converts a tensor. One that has the dtype already costs no call of libtorch.
 fn in_kind(x: &Tensor, kind: Kind) -> Result<Tensor> {
     if x.f_kind()? == kind {
         return Ok(x.shallow_clone());
@@ -243,8 +244,8 @@ fn qkv_in_place(
     split(&all, [h, 2 * kv], 2)
 }
 
-/// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normed where the model does that;
-/// values. Weights of norms may be left to the angles.
+/// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normalised if the model does that; values.
+/// If `angles_have_norms`, the rotation multiplies by the weights of the norms, so that they are left out here.
 #[expect(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
@@ -277,7 +278,7 @@ fn projected(
     Ok([all, qk, v])
 }
 
-/// Two views that are one in the backward pass, where two `narrow`s would each make a tensor of zeros.
+/// Two views of a tensor. In the backward pass they are one tensor, where two `narrow`s would each make one of zeros.
 fn split(x: &Tensor, widths: [i64; 2], axis: i64) -> Result<[Tensor; 2]> {
     let parts = x.f_split_with_sizes(widths, axis)?;
     <[Tensor; 2]>::try_from(parts)
