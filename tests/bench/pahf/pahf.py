@@ -38,6 +38,8 @@ RULES = [
     {"on": "next", "pattern": ".", "score": -1},
 ]
 TRIES = 6
+# Sessions of one point of the curve of errors.
+WINDOW = 15
 
 
 # --- the data -----------------------------------------------------------------------------------------------------
@@ -452,12 +454,12 @@ def price(run, arm):
 
 
 def errors(run):
-    """Shares of wrong choices in groups of as many sessions as lie between two nights, in the order of the sessions."""
+    """Shares of wrong choices in groups of sessions, in their order."""
     found = {}
     for phase in (1, 3):
         of = [line for line in run.of("choice") if line["place"][0] == phase]
-        for start in range(0, len(of), run.args.night):
-            group = of[start:start + run.args.night]
+        for start in range(0, len(of), WINDOW):
+            group = of[start:start + WINDOW]
             found[f"{phase}: {start + 1}-{start + len(group)}"] = share(line["letter"] != line["right"] for line in group)
     return found
 
@@ -557,7 +559,7 @@ def main():
     parser.add_argument("--seeds", type=split(int), default=[1, 2, 3], help="[default: 1,2,3]")
     parser.add_argument("--arms", type=split(str), default=[*ARMS, "told"], help="[default: nothing,text,weights,both,told]")
     parser.add_argument("--rounds", type=int, default=1, help="how often phases 1 and 3 are played [default: 1]")
-    parser.add_argument("--night", type=int, default=15, help="sessions between two nights [default: 15]")
+    parser.add_argument("--night", type=int, default=45, help="sessions between two nights [default: 45]")
     parser.add_argument("--method", default="sft", help="sft (`metaclaw train` on what was called right), or a value of rl.method")
     parser.add_argument("--keep", type=int, default=60, help="sft: so many of the newest rows [default: 60]")
     parser.add_argument("--epochs", type=int, default=4, help="passes over the rows, or rl.epochs [default: 4]")
