@@ -21,7 +21,7 @@ use crate::report::StageReport;
 use crate::vllm;
 
 const NAMES: &str =
-    "cookbook, engine, episodes, hearing, learn, relay, restraint, sft, tinker-peer";
+    "cookbook, engine, episodes, hearing, learn, pahf, relay, restraint, sft, tinker-peer";
 
 /// The packages that `metaclaw train` is compared with.
 const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
@@ -43,6 +43,7 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
         "learn" => with_model(places, "learn", &quick_or("learn", args), BOTH, args),
         "episodes" => with_model(places, "episodes", "episodes", BOTH, args),
         "hearing" | "restraint" => preferences(places, name, args),
+        "pahf" => pahf(places, args),
         "relay" => relay::run(places, args),
         "tinker-peer" => skyrl::run(places, args),
         "sft" => script(places, "sft/sft.py", SFT, &[], args),
@@ -120,6 +121,20 @@ fn script(
     let mut run = Command::new(python);
     run.args([script, program, model, out]).args(args);
     command::run(for_release(places, run.env("PYTHONDONTWRITEBYTECODE", "1")))
+}
+
+/// A public benchmark of learning from an owner, whose checkout the arguments name. They may name another model too.
+fn pahf(places: &Places, args: &[String]) -> Result<()> {
+    let mut script = Command::new("python3");
+    script.arg(places.root.join("tests/bench/pahf/pahf.py"));
+    if !has(args, "--help") && !has(args, "--show") {
+        let model = prepare(places, StageReport::default(), BOTH)?;
+        script.arg("--model").arg(model);
+    }
+    script.arg("--bin").arg(places.target.join("release"));
+    script.arg("--out").arg(places.target.join("bench/pahf"));
+    script.args(args).env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(for_release(places, &mut script))
 }
 
 fn engine(places: &Places, args: &[String]) -> Result<()> {
