@@ -378,12 +378,12 @@ mod tests {
     #[test]
     fn replies_stand_beside_the_bases() {
         let mut run = record("default", 1);
-        let replies = (0..60).map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0));
+        let said = (0..60).map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0));
         run.adapters.push(Served {
             after: 40,
             adapter: "a-1".to_owned(),
             wish: "terse".to_owned(),
-            replies: replies.collect(),
+            replies: said.collect(),
         });
         let references = References {
             plain: vec![scored("q6", &"long ".repeat(100), 1.0)],
