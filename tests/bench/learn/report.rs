@@ -167,34 +167,25 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
     text
 }
 
-/// Returns ten replies of each run, with the base model's above.
+/// Returns ten replies of each adapter that served, with the base model's above.
 pub fn replies(records: &[Record], references: &References) -> String {
     let mut text = String::new();
     for record in records {
-        let Some(end) = record.measured.last() else {
-            continue;
-        };
-        let Some(adapter) = &end.adapter else {
-            continue;
-        };
-        let _ = writeln!(
-            text,
-            "\n{} after {} sessions, {adapter}",
-            record.id, end.after
-        );
-        let step = (end.replies.len() / SHOWN).max(1);
-        for reply in end.replies.iter().step_by(step).take(SHOWN) {
-            let plain = references
-                .plain
-                .iter()
-                .find(|plain| plain.question == reply.question);
-            let base = one_line(plain.map_or("", |plain| &plain.text));
-            let learned = one_line(&reply.text);
-            let _ = writeln!(
-                text,
-                "  {}\n    base     {base}\n    learned  {learned}",
-                reply.question
-            );
+        for served in &record.adapters {
+            let (after, adapter) = (served.after, &served.adapter);
+            let _ = writeln!(text, "\n{} after {after} sessions, {adapter}", record.id);
+            let step = (served.replies.len() / SHOWN).max(1);
+            for reply in served.replies.iter().step_by(step).take(SHOWN) {
+                let mut plain = references.plain.iter();
+                let plain = plain.find(|plain| plain.question == reply.question);
+                let base = one_line(plain.map_or("", |plain| &plain.text));
+                let learned = one_line(&reply.text);
+                let _ = writeln!(
+                    text,
+                    "  {}\n    base     {base}\n    learned  {learned}",
+                    reply.question
+                );
+            }
         }
     }
     text
@@ -292,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        play::{Measured, Session},
+        play::{Measured, Served, Session},
         rows::RunId,
         score::{Probed, testing::scored},
     };
@@ -326,6 +317,7 @@ mod tests {
                 hidden: 58,
             },
             replies: Vec::new(),
+            with_text: Vec::new(),
         });
         record.made.insert("a-1".to_owned());
         record.watch.served.insert("a-1".to_owned());
@@ -350,7 +342,7 @@ mod tests {
         let text = table(
             &[record("default", 3)],
             &references,
-            &Content::read(60).unwrap(),
+            &Content::read(60, None).unwrap(),
         );
         let line = text.lines().last().unwrap();
         let expected =
@@ -369,9 +361,13 @@ mod tests {
     #[test]
     fn replies_stand_beside_the_bases() {
         let mut run = record("default", 1);
-        run.measured[0].replies = (0..60)
-            .map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0))
-            .collect();
+        let said = (0..60).map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0));
+        run.adapters.push(Served {
+            after: 40,
+            adapter: "a-1".to_owned(),
+            wish: "terse".to_owned(),
+            replies: said.collect(),
+        });
         let references = References {
             plain: vec![scored("q6", &"long ".repeat(100), 1.0)],
             ..References::default()
@@ -406,7 +402,12 @@ mod tests {
             run("quiet", "hello", 1, "xx"),
         ];
         let draw = |runs: &[&Record]| {
-            picture(runs, &References::default(), &Content::read(60).unwrap()).unwrap()
+            picture(
+                runs,
+                &References::default(),
+                &Content::read(60, None).unwrap(),
+            )
+            .unwrap()
         };
         let svg = draw(&runs.iter().collect::<Vec<_>>());
         for part in [

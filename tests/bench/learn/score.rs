@@ -98,19 +98,18 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Asks `model` the test questions, each in the form `told`, with fixed seeds, and scores the replies: their relevance
-    /// among the questions, and their likelihood with a wish.
+    /// Asks the test questions by `ask`, with fixed seeds, and scores the replies: their relevance among the questions,
+    /// and their likelihood with a wish.
     pub async fn test(
         &self,
-        model: &str,
         wish: Option<&Wish>,
-        told: impl Fn(&str) -> String,
+        ask: impl AsyncFn(&str, u64) -> Result<Reply>,
     ) -> Result<Vec<Scored>> {
         let questions = &self.content.test;
-        let asked = questions.iter().zip(TEST_SEED..).map(|(question, seed)| {
-            let told = told(question);
-            async move { self.trainer.ask(model, &told, seed).await }
-        });
+        let asked = questions
+            .iter()
+            .zip(TEST_SEED..)
+            .map(|(question, seed)| ask(question, seed));
         let said: Vec<Reply> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
         let replied: Vec<Replied<'_>> = said.iter().enumerate().collect();
         let prompts = |at: usize| {
@@ -201,7 +200,7 @@ impl Figures {
             |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|reply| what(reply)).count();
         let words = |reply: &Scored| count_words(&reply.text);
         let right = wishes.into_iter().map(|wish| {
-            let n = count(&|reply| wish.is_obeyed(&reply.text));
+            let n = count(&|reply| wish.is_obeyed(&reply.question, &reply.text));
             (wish.name.clone(), n)
         });
         Self {
@@ -239,16 +238,19 @@ impl References {
         let mut references = Self::read(file)?;
         if references.plain.is_empty() {
             println!("the base model is measured: the test questions and the probes");
-            references.plain = scorer.test(BASE, None, str::to_owned).await?;
+            let ask = async |question: &str, seed| scorer.trainer.ask(BASE, question, seed).await;
+            references.plain = scorer.test(None, ask).await?;
             references.probed = scorer.probe(None).await?;
             write_whole(file, &references)?;
         }
         for wish in wishes {
             if !references.told.contains_key(&wish.name) {
                 println!("the base model is measured with the wish {:?}", wish.name);
-                let told = scorer
-                    .test(BASE, Some(wish), |question| wish.told(question))
-                    .await?;
+                let ask = async |question: &str, seed| {
+                    let told = wish.told(question);
+                    scorer.trainer.ask(BASE, &told, seed).await
+                };
+                let told = scorer.test(Some(wish), ask).await?;
                 references.told.insert(wish.name.clone(), told);
                 write_whole(file, &references)?;
             }
@@ -270,10 +272,10 @@ impl References {
         Figures::of(&self.plain, content.wishes.iter().map(|wish| &**wish))
     }
 
-    /// Those with a wish.
+    /// Those with a wish, which is the only one that they are measured by.
     pub fn told(&self, wish: &str, content: &Content) -> Option<Figures> {
         let told = self.told.get(wish)?;
-        Some(Figures::of(told, content.wishes.iter().map(|wish| &**wish)))
+        Some(Figures::of(told, [&**content.wish(wish).ok()?]))
     }
 }
 
@@ -294,7 +296,7 @@ pub mod testing {
 
     #[test]
     fn figures_are_of_all_replies() {
-        let content = Content::read(60).unwrap();
+        let content = Content::read(60, None).unwrap();
         let long = "word ".repeat(50);
         let replies = [("Hello!", 0.5), ("Boil it.", 1.0), (&long, 1.5)];
         let replies = replies.map(|(text, relevance)| scored("", text, relevance));

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, ensure};
 use metaclaw_tests::{
     bench::median,
     client::Client,
-    external,
     trainer::{Start, Trainer as Process},
 };
 use reqwest::StatusCode;
@@ -37,6 +36,8 @@ const FLAGS: [&str; 2] = ["--keep=8", "--max-queue=2000"];
 /// A server of this bench; ends when dropped.
 #[derive(Debug)]
 pub struct Trainer {
+    /// The model that it trains.
+    pub model: PathBuf,
     process: Process,
     client: Client,
     /// Of the lowest rank: a forward pass is of a run, even with its adapter off.
@@ -80,10 +81,10 @@ pub type Pair<'a> = (Vec<u32>, &'a [u32]); // pair: prompt and reply
 // === impl Trainer ===
 
 impl Trainer {
-    /// Starts one with its checkpoints in `folder`, and with those that are there.
-    pub async fn start(folder: &Path) -> Self {
+    /// Starts one of `model` with its checkpoints in `folder`, and with those that are there.
+    pub async fn start(folder: &Path, model: PathBuf) -> Self {
         let start = Start {
-            model: Some(external::model()),
+            model: Some(model.clone()),
             checkpoints: Some(folder.join("checkpoints")),
             flags: FLAGS.map(str::to_owned).to_vec(),
             log: Some(folder.join("trainer.log")),
@@ -92,6 +93,7 @@ impl Trainer {
         let process = Process::start(&start).await;
         Self {
             client: Client::new(&process.url),
+            model,
             process,
             base_run: Mutex::default(),
             scoring: Mutex::default(),
