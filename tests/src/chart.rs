@@ -5,7 +5,7 @@
 //! `<img>` is the scheme of the page around it, and the width at which it is shown. Fonts and colours are those of the
 //! page at /ui.
 
-use std::{collections::BTreeMap, iter::once};
+use std::{collections::BTreeMap, fmt::Write as _, iter::once};
 
 use anyhow::{Context as _, Result};
 use plotters::{
@@ -69,7 +69,10 @@ impl Chart {
                 u32::from_str_radix(hex.trim_start_matches('#'), 16)?.to_be_bytes();
             *colour = RGBColor(red, green, blue);
             let other = of_page(name, 2)?;
-            dark += &format!("[fill='{hex}']{{fill:{other}}}[stroke='{hex}']{{stroke:{other}}}");
+            write!(
+                dark,
+                "[fill='{hex}']{{fill:{other}}}[stroke='{hex}']{{stroke:{other}}}"
+            )?;
         }
         let mut svg = String::new();
         {
@@ -95,9 +98,9 @@ impl Chart {
         area: &DrawingArea<SVGBackend<'_>, Shift>,
         colours: &[RGBColor; COLOURS.len()],
     ) -> Result<()> {
-        let [ground, ink, soft, line, own @ ..] = colours;
-        let curves: Vec<(&String, Vec<Vec<f64>>, &RGBColor)> =
-            (self.curves.iter().zip(own.iter().cycle()))
+        let &[ground, ink, soft, line, ref own @ ..] = colours;
+        let curves: Vec<(&String, Vec<Vec<f64>>, RGBColor)> =
+            (self.curves.iter().zip(own.iter().copied().cycle()))
                 .map(|(curve, colour)| (&curve.name, curve.seeds(), colour))
                 .collect();
         let lengths = curves
@@ -113,7 +116,7 @@ impl Chart {
             0 | 1 => String::new(),
             n => format!(" (bands: lowest to highest of {n} seeds)"),
         };
-        area.fill(ground)?;
+        area.fill(&ground)?;
         let share = format!("{}, of the last {WINDOW} (fewer at the start)", self.share);
         area.draw_text(&self.title, &style(40, ink, VPos::Top), (EDGE, EDGE))?;
         area.draw_text(&share, &style(30, soft, VPos::Top), (EDGE, 84))?;
@@ -153,7 +156,7 @@ impl Chart {
             let end = points
                 .last()
                 .with_context(|| format!("{name} has no session"))?;
-            ends.push((chart.backend_coord(end), name, colour));
+            ends.push((chart.backend_coord(end), name, *colour));
             chart.draw_series(LineSeries::new(points, colour.stroke_width(6)))?;
         }
         ends.sort_by_key(|((_, y), ..)| *y);
@@ -201,7 +204,7 @@ fn points(
     (0..n).map(|i| ((i + 1) as f64, at(i))).collect()
 }
 
-fn style(size: i32, colour: &RGBColor, vertical: VPos) -> TextStyle<'static> {
+fn style(size: i32, colour: RGBColor, vertical: VPos) -> TextStyle<'static> {
     // plotters divides sizes by this.
     let font = ("sans-serif", f64::from(size) * 1.24).into_font();
     let style = TextStyle::from(font).pos(Pos::new(HPos::Left, vertical));

@@ -318,7 +318,10 @@ fn public_text(folder: &str, set: &str, id: usize) -> Option<String> {
         let row: Value = serde_json::from_str(line).ok()?;
         let of_task = || row["id"].as_str()?.rsplit('_').next()?.parse().ok();
         let known = [&row["idx"], &row["question_id"]].map(Value::as_u64);
-        let known = known.into_iter().flatten().map(|id| id as usize).next();
+        let known = known
+            .into_iter()
+            .flatten()
+            .find_map(|id| usize::try_from(id).ok());
         (known.or_else(of_task).unwrap_or(number) == id).then_some(row)
     });
     let row = rows.next()?;

@@ -280,7 +280,7 @@ impl Lora {
     /// What libtorch refuses.
     pub fn placed(&self, placement: &Placement) -> Result<Self> {
         self.try_map_parts(|layer, tensor| {
-            let device = layer.map_or(placement.last(), |layer| placement.of(layer));
+            let device = layer.map_or_else(|| placement.last(), |layer| placement.of(layer));
             let there = tensor.f_detach()?.f_to_device(device)?;
             there.f_to_kind(Kind::Float)
         })
