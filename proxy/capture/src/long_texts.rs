@@ -9,7 +9,7 @@ use bytestring::ByteString;
 use foldhash::quality::RandomState;
 use lru::LruCache;
 use metaclaw_chat::work::looks_at;
-use metaclaw_dialects::{json, request::ValueMark};
+use metaclaw_dialects::{Api, json, request::ValueMark};
 use metaclaw_turns::JsonText;
 
 /// Shorter texts are not kept.
@@ -27,6 +27,8 @@ pub(crate) struct LongTexts {
 enum TextKey {
     /// A value of a request. The request's own mark saves another hash of its text.
     OfRequest(ValueMark),
+    /// Tools of a request that are not in chat form, by the mark that they have there.
+    Tools(Api, ValueMark),
     Converted(usize, u64),
 }
 
@@ -56,6 +58,30 @@ impl LongTexts {
         if let Some(kept) = key.and_then(|key| self.last.get(&key)) {
             return (kept.clone(), 0);
         }
+        self.keep(key, json)
+    }
+
+    /// Returns tools in chat form, and the additional bytes that they take. Those that a turn before had too are not
+    /// parsed again. Returns `None` if no value can hold them.
+    pub(crate) fn tools(
+        &mut self,
+        api: Api,
+        json: &str,
+        mark: Option<ValueMark>,
+    ) -> Option<(JsonText, usize)> {
+        if api == Api::Chat {
+            return Some(self.own(json, mark));
+        }
+        let key = mark.map(|mark| TextKey::Tools(api, mark));
+        if let Some(kept) = key.and_then(|key| self.last.get(&key)) {
+            return Some((kept.clone(), 0));
+        }
+        let converted = api.tools(&json::value(json.as_bytes())?).to_string();
+        Some(self.keep(key, &converted))
+    }
+
+    fn keep(&mut self, key: Option<TextKey>, json: &str) -> (JsonText, usize) {
+        let n_bytes = json.len();
         looks_at(n_bytes);
         let own = match json::mended(json) {
             Cow::Owned(mended) => return (JsonText::new(mended), n_bytes),

@@ -177,20 +177,16 @@ pub(crate) fn begin_turn(
         Some(Value::String(text)) => Some(text),
         _ => None,
     };
-    let (mut n_texts, mut n_own) = (0, 0);
-    let mut own = |json: &str, mark: Option<ValueMark>| {
+    let tools = match chat.marked_field("tools") {
+        Some((tools, mark)) => Some((tools.len(), texts.tools(api, tools, mark)?)),
+        None => None,
+    };
+    let (mut n_texts, mut n_own) = tools.as_ref().map_or((0, 0), |(n, (_, own))| (*n, *own));
+    let own = |json: &str, mark: Option<ValueMark>| {
         let (text, n_bytes) = texts.own(json, mark);
         n_texts += json.len();
         n_own += n_bytes;
         text
-    };
-    let tools = match (chat.marked_field("tools"), api) {
-        (Some((tools, mark)), Api::Chat) => Some(own(tools, mark)),
-        (Some((tools, _)), Api::Messages | Api::Responses) => {
-            let tools = json::value(tools.as_bytes())?;
-            Some(own(&api.tools(&tools).to_string(), None))
-        }
-        (None, _) => None,
     };
     // The log identifies a reply by the id that its upstream gave it.
     let previous = || {
@@ -221,7 +217,7 @@ pub(crate) fn begin_turn(
         },
         messages,
         continues: (api == Api::Responses).then(previous).flatten(),
-        tools,
+        tools: tools.map(|(_, (text, _))| text),
         params,
         reply: None,
         served,
@@ -281,7 +277,8 @@ fn converted(
 
 #[cfg(test)]
 mod tests {
-    use metaclaw_chat::AgentId;
+    use metaclaw_chat::{AgentId, work};
+    use metaclaw_dialects::request::KnownValues;
     use proptest::{collection::vec, prelude::*, sample::select};
     use serde_json::json;
 
@@ -358,6 +355,29 @@ mod tests {
             request.messages[1].chain,
             start().then(&Message::user("hi"))
         );
+    }
+
+    // Only a build with debug assertions counts.
+    #[cfg(debug_assertions)]
+    #[test]
+    fn tools_that_the_turn_before_had_too_are_not_read_again() {
+        let described = "Runs a command. ".repeat(100);
+        let raw = json!({"messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"name": "t", "description": described, "input_schema": {}}]})
+        .to_string();
+        let (known, mut texts) = (KnownValues::default(), LongTexts::new());
+        let mut turn = || {
+            let mut request = asked(Api::Messages, &raw);
+            let raw = raw.clone().into();
+            request.chat = ChatRequest::parse_with(Api::Messages, raw, &known).unwrap();
+            work::looked_at();
+            let (turn, _) = begin_turn(&mut request, &mut texts).unwrap();
+            (turn.tools.unwrap(), work::looked_at())
+        };
+        let ((first, n_first), (second, n_second)) = (turn(), turn());
+        assert!(first.as_str().contains(r#""parameters":{}"#));
+        assert_eq!(first.as_str(), second.as_str());
+        assert!(n_first > 1_600 && n_second < 400, "{n_first}, {n_second}");
     }
 
     #[test]

@@ -148,9 +148,8 @@ impl Evolution {
         let (library, of) = (self.library.clone(), agent.clone());
         let (untried, progress) = blocking(move || library.untried(&of)).await??;
         for proposal in untried {
-            let model = &*self.evolver.model;
             let spent = progress.trial_tokens;
-            let trial = tried(shared, &self.library, model, &proposal, spent).await?;
+            let trial = tried(shared, &self.library, &self.evolver, &proposal, spent).await?;
             let Trial::Made(figures) = trial else {
                 tracing::debug!(%agent, proposal = proposal.n, "a skill is tried once the agent's chats are long enough");
                 continue;
@@ -172,8 +171,8 @@ impl Evolution {
         let since_ms = now_ms().saturating_sub(TRIED_AGAIN_MS);
         let due = blocking(move || library.to_try_again(&of, since_ms)).await??;
         for proposal in due {
-            let model = &*self.evolver.model;
-            let trial = tried(&self.shared, &self.library, model, &proposal, spent).await?;
+            let (shared, evolver) = (&self.shared, &self.evolver);
+            let trial = tried(shared, &self.library, evolver, &proposal, spent).await?;
             let Trial::Made(figures) = trial else {
                 continue;
             };

@@ -12,6 +12,8 @@ pub type MayStart = Arc<dyn Fn() -> bool + Send + Sync>;
 #[debug("Evolver({model:?}, {every_n_turns})")]
 pub struct Evolver {
     pub model: Arc<dyn Ask>,
+    /// The policy model, which answers in trials the requests that it had answered; the others are answered by `model`.
+    pub policy: Option<Arc<dyn Ask>>,
     /// The number of an agent's main turns between two requests, at least 1.
     pub every_n_turns: u64,
     /// Called before each request.

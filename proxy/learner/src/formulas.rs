@@ -253,6 +253,11 @@ pub(crate) fn upper_bound(values: &[f64]) -> f64 {
     mean(values) + student(values.len() as f64 - 1.0) * standard_error(values)
 }
 
+/// Returns the lower bound of the same kind.
+pub(crate) fn lower_bound(values: &[f64]) -> f64 {
+    2.0 * mean(values) - upper_bound(values)
+}
+
 /// The 90 % point of Student's distribution, by the first terms of Cornish and Fisher; from 11 degrees of freedom on right to
 /// three digits.
 fn student(freedom: f64) -> f64 {
@@ -282,6 +287,7 @@ mod tests {
         let is_so = (upper_bound(&values) - 0.4111).abs() < 1e-3;
         assert!(is_so, "{}", upper_bound(&values));
         assert!((upper_bound(&[0.2; 12]) - 0.2).abs() < 1e-9);
+        is(lower_bound(&values), -upper_bound(&values));
     }
 
     #[test]

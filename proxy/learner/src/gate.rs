@@ -36,7 +36,7 @@ pub(crate) use self::{
     evaluation::Gate,
     evaluator::{EvalReplies, Evaluator, Posed},
     probes::Probes,
-    series::{IN_A_ROW, LastDeclined, Series},
+    series::{LastDeclined, Series},
     watch::{VerdictHistory, regression, seen, taken_back},
 };
 pub use self::{

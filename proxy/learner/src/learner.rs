@@ -362,12 +362,15 @@ impl Learner {
                     .map(|(_, adapter)| adapter.clone());
                 let steps = steps.remove(&agent).unwrap_or_default();
                 let series = Series::from_steps(&steps);
+                let wishes = self.shared.wish_ids(&agent);
+                let rest = series.rest(now_ms(), funnel.judged, &wishes);
                 let declined = series.last_declined().map(|last| Declined {
                     adapter: last.adapter.clone(),
                     why: last.why.clone(),
                     at_ms: last.at_ms,
                     in_a_row: series.n_declined,
-                    rests_until_ms: series.rests_until(now_ms(), funnel.judged),
+                    rests_until_ms: rest.map(|rest| rest.until_ms),
+                    rest_verdicts: rest.map_or(0, |rest| rest.n_verdicts),
                 });
                 agents.push(AgentStatus {
                     adapter,

@@ -15,7 +15,7 @@ use std::{
 
 use metaclaw_chat::{AgentId, TurnId, lock, now_ms};
 use metaclaw_schedule::{Schedule, Window};
-use metaclaw_skills::{Library, MemoryStore};
+use metaclaw_skills::{Library, MemoryStore, Wish};
 use metaclaw_trainer_api::{AdapterName, TrainingBackend};
 use metaclaw_turns::{
     DailyCounts, LogError, LogFuture, Rollout, RolloutFilter, StateKind, Step, Turn, TurnFilter,
@@ -301,6 +301,13 @@ impl Shared {
         let wishes = self.library.as_ref().map(|library| library.wishes(agent));
         let wishes = wishes.into_iter().flatten();
         wishes.map(|wish| wish.text).collect()
+    }
+
+    /// The ids of the standing wishes that an agent's weights are to keep.
+    pub(crate) fn wish_ids(&self, agent: &AgentId) -> Vec<String> {
+        let library = self.library.as_ref();
+        let wishes = library.map(|library| library.wishes_to_teach(agent));
+        wishes.iter().flatten().map(Wish::id).collect()
     }
 
     /// Another verdict than before is in force on some turn: what was read of turns is to be read again.

@@ -201,9 +201,11 @@ pub struct Declined {
     pub at_ms: u64,
     /// How many in a row, since the last one that passed.
     pub in_a_row: usize,
-    /// Until when no step is made, in Unix milliseconds; 8 new verdicts end it as well. None: it is tried again with the next
-    /// batch, at a lower rate.
+    /// Until when no step is made, in Unix milliseconds. None: it is tried again at a lower rate.
     pub rests_until_ms: Option<u64>,
+    /// The number of further verdicts that end the rest as well; 0 without a rest.
+    #[serde(default)]
+    pub rest_verdicts: u64,
 }
 
 /// That an adapter served and was taken back, as its agent's verdicts got worse.

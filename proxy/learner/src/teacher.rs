@@ -112,8 +112,9 @@ async fn taught(
         Ok(chosen) => chosen,
         Err(none) => {
             let why = match none {
-                NoChoice::NotObeyed => ExcludeReason::NoDraw,
-                NoChoice::NotRelevant => ExcludeReason::NotRelevant,
+                NoChoice::Unusable => ExcludeReason::NotUsable,
+                NoChoice::Disobeyed => ExcludeReason::NoDraw,
+                NoChoice::Irrelevant => ExcludeReason::NotRelevant,
             };
             tracing::info!(turn = %turn.id, %why, least, relevances = ?answers.relevances(), "not taught");
             return Ok(Some(Taught::Declined(why)));

@@ -69,6 +69,13 @@ impl StepRunner {
         self.backend.sample(request).await.map(|_| None)
     }
 
+    /// Gives back the memory of an adapter that does not serve. A failure costs that memory only, until the server needs it.
+    pub(crate) async fn unload(&self, adapter: &AdapterName) {
+        if let Err(error) = self.backend.unload_adapter(adapter.clone()).await {
+            tracing::debug!(%adapter, %error, "not unloaded");
+        }
+    }
+
     pub(crate) fn seed(&self, point: &ResumePoint) -> u64 {
         let chosen = self.replay.as_ref().and_then(|replay| replay.seed);
         chosen.unwrap_or_else(|| point.seed())

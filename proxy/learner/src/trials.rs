@@ -14,8 +14,9 @@ use metaclaw_turns::{LogError, MAX_LIST, StreamEnd, Turn, TurnKind};
 use tokio::task::JoinError;
 
 use crate::{
-    judge::{Ask, AskFailed, Judge},
-    sample::is_tool_turn,
+    evolver::Evolver,
+    judge::{AskFailed, Judge},
+    sample::{POLICY_UPSTREAM, is_tool_turn},
     shared::Shared,
     teacher::with_lessons,
 };
@@ -61,7 +62,7 @@ struct HeldOutRequest {
 pub(crate) async fn tried(
     shared: &Shared,
     library: &Library,
-    model: &dyn Ask,
+    evolver: &Evolver,
     proposal: &Proposal,
     spent: u64,
 ) -> Result<Trial, EvolutionError> {
@@ -79,7 +80,7 @@ pub(crate) async fn tried(
     }
     let mut figures = TrialFigures::default();
     for request in held_out.iter().take(affordable) {
-        let (tried, n_tokens) = request.tried(shared, model).await;
+        let (tried, n_tokens) = request.tried(shared, evolver).await;
         let (library, agent) = (library.clone(), agent.clone());
         // Every trial is paid for, a broken one too.
         let charge = move || library.charge_trial(&agent, n_tokens);
@@ -187,9 +188,12 @@ impl HeldOutRequest {
     async fn tried(
         &self,
         shared: &Shared,
-        model: &dyn Ask,
+        evolver: &Evolver,
     ) -> (Result<Option<TriedRequest>, AskFailed>, u64) {
         let wishes = shared.wishes(&self.turn.agent);
+        let policy = evolver.policy.as_ref();
+        let policy = policy.filter(|_| self.turn.served.upstream == POLICY_UPSTREAM);
+        let model = policy.unwrap_or(&evolver.model);
         let mut cost = 0;
         let mut good = [0; 2];
         for _ in 0..TRIAL_DRAWS {

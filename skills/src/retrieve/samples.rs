@@ -13,7 +13,11 @@ use crate::words::all_terms;
 type Says = Vec<(usize, f32)>;
 
 /// Prior frequency of each kind of background, relative to one skill.
-const BACKGROUND: f32 = 10.0;
+const BACKGROUND: f32 = 20.0;
+/// Evidence for the background, in nats, of each term of a request that no sample contains, and how many of them count.
+/// A skill's requests are about few things, all others are about anything.
+const UNKNOWN: f32 = 0.1;
+const UNKNOWN_AT_MOST: usize = 40;
 /// Words of one request depend on each other, but naive Bayes counts each as new evidence. Up to 16 terms the evidence
 /// is divided by this, and beyond by half the square root of their number.
 const DEPENDENCE: f32 = 2.0;
@@ -49,10 +53,14 @@ impl CountedSamples {
                 of_term.entry(term).or_default().push((class, *n));
             }
         }
+        // A term counts as if it also occurred once in a class of average size, because a rare one that a single sample
+        // contains by chance says little.
+        let n_terms: usize = classes.iter().map(|counts| counts.n_terms).sum();
+        let once = classes.len() as f32 / n_terms as f32;
         let terms = of_term.into_iter().map(|(term, counts)| {
             let share = |(class, n): (usize, usize)| n as f32 / classes[class].n_terms as f32;
             let shares: f32 = counts.iter().copied().map(share).sum();
-            let mean = shares / classes.len() as f32;
+            let mean = (shares + once) / classes.len() as f32;
             let says = counts
                 .iter()
                 .map(|&term| (term.0, (share(term) / mean).ln_1p()))
@@ -82,6 +90,10 @@ impl CountedSamples {
             for (class, says) in &term.says {
                 scores[*class] += says;
             }
+        }
+        let n_unknown = (said.len() - n_terms).min(UNKNOWN_AT_MOST);
+        for score in &mut scores[self.n_skills..] {
+            *score += UNKNOWN * n_unknown as f32;
         }
         let dependence = DEPENDENCE.max((n_terms as f32).sqrt() / 2.0);
         let most = scores.iter().copied().fold(f32::MIN, f32::max);

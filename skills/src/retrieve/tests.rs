@@ -2,6 +2,7 @@
 
 use metaclaw_chat::{AgentId, Utterance};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::*;
 use crate::{Library, SkillsConfig, WishesConfig, install_bank};
@@ -173,16 +174,18 @@ impl Served {
         found: impl Fn(&str) -> Vec<String>,
     ) -> Self {
         let mut served = Self::default();
-        for it in labelled {
-            let names = found(&it.text);
-            served.given += names.len();
-            served.wanted += it.skills.len();
-            served.hits += names.iter().filter(|name| it.skills.contains(name)).count();
-            served.want_none += usize::from(it.skills.is_empty());
-            served.needless += usize::from(it.skills.is_empty() && !names.is_empty());
-            served.given_several += usize::from(names.len() > 1);
-        }
+        labelled.for_each(|it| served.add(it, &found));
         served
+    }
+
+    fn add(&mut self, it: &Labelled, found: impl Fn(&str) -> Vec<String>) {
+        let names = found(&it.text);
+        self.given += names.len();
+        self.wanted += it.skills.len();
+        self.hits += names.iter().filter(|name| it.skills.contains(name)).count();
+        self.want_none += usize::from(it.skills.is_empty());
+        self.needless += usize::from(it.skills.is_empty() && !names.is_empty());
+        self.given_several += usize::from(names.len() > 1);
     }
 
     fn precision(&self) -> f64 {
@@ -268,8 +271,8 @@ fn greetings_continuations_and_questions_of_every_day_are_given_nothing() {
 ///
 /// | | precision | recall | needed none, got some |
 /// |---|---|---|---|
-/// | tuned on | 0.81 (before: 0.34) | 0.86 (0.88) | 7 of 75 (29) |
-/// | held out | 0.88 (0.36) | 0.82 (0.96) | 4 of 75 (27) |
+/// | tuned on | 0.82 (first: 0.34) | 0.84 (0.88) | 6 of 75 (29) |
+/// | held out | 0.89 (0.36) | 0.83 (0.96) | 4 of 75 (27) |
 #[test]
 fn a_skill_is_given_when_it_is_clearly_wanted_and_else_none() {
     let (_dir, library) = bank();
@@ -284,6 +287,106 @@ fn a_skill_is_given_when_it_is_clearly_wanted_and_else_none() {
         assert_eq!(served.want_none, 75, "{half}");
         assert!(served.needless <= 8, "{half}: {served:?}");
         assert!(served.given_several <= 8, "{half}: {served:?}");
+    }
+}
+
+/// The test uses 243 labelled requests, half of them Chinese. Their author knew only the names of the skills, and read
+/// neither the sample requests nor these rules before. Nothing was tuned on them. Nine of them happen to be samples, like
+/// "make it better".
+///
+/// | | precision | recall | needed none, got some |
+/// |---|---|---|---|
+/// | before | 0.86 | 0.93 | 11 of 120 |
+/// | now | 0.91 | 0.92 | 6 of 120 |
+#[test]
+fn a_strangers_requests_are_given_what_they_need() {
+    let (_dir, library) = bank();
+    let all = labelled(include_str!("../../testdata/retrieval_3.jsonl"));
+    assert_eq!(all.len(), 243);
+    let served = Served::measure(all.iter(), |text| given(&library, text));
+    let (precision, recall) = (served.precision(), served.recall());
+    println!("precision {precision:.3}, recall {recall:.3}, {served:?}");
+    assert!(precision >= 0.85 && recall >= 0.85, "{served:?}");
+    assert_eq!(served.want_none, 120);
+    assert!(served.needless <= 8, "{served:?}");
+}
+
+/// Returns the text of a public request, from a folder with a file for each set, by the set's name and the request's id.
+fn public_text(folder: &str, set: &str, id: usize) -> Option<String> {
+    let file = std::fs::read_to_string(format!("{folder}/{set}.jsonl")).ok()?;
+    let mut rows = file.lines().enumerate().filter_map(|(number, line)| {
+        let row: Value = serde_json::from_str(line).ok()?;
+        let of_task = || row["id"].as_str()?.rsplit('_').next()?.parse().ok();
+        let known = [&row["idx"], &row["question_id"]].map(Value::as_u64);
+        let known = known
+            .into_iter()
+            .flatten()
+            .find_map(|id| usize::try_from(id).ok());
+        (known.or_else(of_task).unwrap_or(number) == id).then_some(row)
+    });
+    let row = rows.next()?;
+    let fields = [
+        "/turns/0/content",
+        "/turns/0",
+        "/question",
+        "/Instruction",
+        "/instruction",
+    ];
+    let text = fields.iter().find_map(|field| row.pointer(field)?.as_str());
+    let input = row.pointer("/instances/0/input").and_then(Value::as_str);
+    let input = input.filter(|input| !input.is_empty());
+    Some(
+        [text, input]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
+}
+
+/// Requests of five public sets of prompts for chat models, of which `testdata/public_requests.tsv` says what they need.
+/// They are other people's, and farther from what an agent's owner asks for than our own: most are exercises. The part
+/// "kept" was labelled when sample requests and rules were ready.
+///
+///     METACLAW_TEST_REQUESTS=FOLDER cargo test -p metaclaw-skills public_requests -- --ignored --nocapture
+///
+/// | part | requests | precision | recall | no skill needed, some given |
+/// |---|---|---|---|---|
+/// | tune | 1,040 | 0.85 (before: 0.44) | 0.79 (0.43) | 37 of 747 (121) |
+/// | kept | 572 | 0.67 (0.43) | 0.65 (0.53) | 38 of 433 (83) |
+#[test]
+#[ignore = "needs METACLAW_TEST_REQUESTS, a folder with the files that testdata/public_requests.tsv names"]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a tool for developers: the data cannot be here"
+)]
+fn public_requests_are_given_what_they_need() {
+    let Ok(folder) = std::env::var("METACLAW_TEST_REQUESTS") else {
+        return;
+    };
+    let (_dir, library) = bank();
+    let table = include_str!("../../testdata/public_requests.tsv");
+    for part in ["tune", "kept"] {
+        let mut served = Served::default();
+        let rows = table.lines().filter(|line| line.starts_with(part));
+        for row in rows {
+            let columns: Vec<&str> = row.split('\t').chain(["", ""]).collect();
+            let names = |column: usize| columns[column].split(' ').filter(|name| !name.is_empty());
+            let text = public_text(&folder, columns[1], columns[2].parse().unwrap()).unwrap();
+            let labelled = Labelled {
+                text,
+                skills: names(3).map(str::to_owned).collect(),
+                half: None,
+            };
+            served.add(&labelled, |text| {
+                let mut given = given(&library, text);
+                given.retain(|it| names(4).all(|arguable| arguable != it));
+                given
+            });
+        }
+        let (precision, recall) = (served.precision(), served.recall());
+        println!("{part}: precision {precision:.3}, recall {recall:.3}, {served:?}");
+        assert!(precision >= 0.6 && recall >= 0.6, "{part}: {served:?}");
     }
 }
 

@@ -478,7 +478,9 @@ def run_peer(options, side, task, folder):
 
 def run_once(options, side, task, file):
     """The figures of a run, from `file` if the same programs had the same input."""
-    programs = [Path(options.trainer), *HERE.glob("*.py")]
+    launcher = Path(options.trainer)
+    engine = launcher.with_name(launcher.name + "-engine")
+    programs = [launcher, engine, *sorted(HERE.glob("*.py"))]
     key = hashlib.sha256(b"".join(path.read_bytes() for path in programs) + json.dumps([side, task]).encode()).hexdigest()
     with contextlib.suppress(OSError, ValueError):
         there = json.loads(file.read_text())

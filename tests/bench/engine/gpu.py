@@ -29,7 +29,9 @@ HERE = Path(__file__).resolve().parent
 # Less time than this is not enough to load a model of 4B and to compute with it.
 SHORTEST = 20
 # Bytes for keys and values where a cell is about training: what a device holds is then of the training.
-LITTLE = "--kv-budget=2147483648"
+LITTLE = ["--kv-budget=2147483648"]
+# Bytes beside the weights of a 4B model in bf16 (8 GB), so that a device has 20 GiB in use with all else.
+IN_20_GIB = ["--kv-budget=67108864", "--memory=12000000000"]
 # One product forward, and one backward for the gradient by the input; the base model's weights have no gradient.
 OPERATIONS = "TFLOP/s at 4 operations a weight and token"
 # Tokens of a prompt, and of the reply to it.
@@ -150,7 +152,7 @@ def write_weights(kit):
             emit(f"{shape}: not written, bytes free", free, f"{weights.n_bytes(shape)} are needed; --weights names another folder")
             continue
         begun = time.perf_counter()
-        weights.write(shape, HERE / "tokenizer", kit.options.weights / shape)
+        weights.write(shape, kit.options.weights / shape)
         emit(f"{shape}: written in, s", time.perf_counter() - begun)
 
 
@@ -181,9 +183,9 @@ def step_rows(kit, name, figures, shape):
         emit("memory of the device, GB", figures["device_bytes"] / 1e9, "the allocator's peak" if name == "peer" else "all that is in use")
 
 
-def our_step(n, length, shape="4B", warm=None):
+def our_step(n, length, shape="4B", warm=None, memory=LITTLE, how=""):
     def cell(kit):
-        with kit.server(f"step-{shape}-{n}x{length}", shape, [LITTLE]) as server:
+        with kit.server(f"step-{shape}-{n}x{length}", shape, memory) as server:
             begun = time.perf_counter()
             first = samples(kit, 1, 1024)[0]
             server.step(server.create(9), engine.batch([first]))
@@ -192,7 +194,7 @@ def our_step(n, length, shape="4B", warm=None):
             figures = engine.train(server, task)
             step_rows(kit, "ours", {**figures, "device_bytes": kit.device_bytes(server)}, shape)
 
-    cell.__doc__ = f"LoRA step {n} x {length:,}, {shape}"
+    cell.__doc__ = f"LoRA step {n} x {length:,}, {shape}{how}"
     return cell
 
 
@@ -209,7 +211,7 @@ def peft(checkpointing):
 def session(kit):
     """a session of 10 turns after 1,500 tokens, as one tree"""
     turns = engine.session(Ids(2), 40 if kit.small else 1_500, 10)
-    with kit.server("session", "4B", [LITTLE]) as server:
+    with kit.server("session", "4B", LITTLE) as server:
         figures = engine.train(server, kit.task("train", samples=turns))
         step_rows(kit, "tree", {**figures, "device_bytes": kit.device_bytes(server)}, "4B")
 
@@ -226,6 +228,13 @@ def replies(kit):
 
         for n in (1, 8, 64):
             emit(f"{n} streams at once, tokens a second", decode(n))
+        for n in (1, 4, 8):
+            heard = engine.together([lambda text=text: server.stream(text, new) for text in ids.texts(n, prompt)])
+            n_events, n_tokens = sum(len(one["at"]) for one in heard), sum(one["usage"]["completion_tokens"] for one in heard)
+            # If there are as many events as tokens, these are the times of the engine's rounds.
+            between = lambda percent: engine.quantile(engine.gaps(heard), percent)
+            emit(f"{n} streams: median between tokens, s", between(50), f"{n_events} events of {n_tokens} tokens")
+            emit(f"{n} streams: 95th percentile, s", between(95))
         server.save_adapters(["one"])
         for n in (1, 8):
             emit(f"{n} streams at once on one adapter, tokens a second", decode(n, adapter="one"))
@@ -259,7 +268,7 @@ def generate(kit):
 def int8(kit):
     """8 bits a weight"""
     ids, (prompt, new) = Ids(3), (32, 16) if kit.small else (PROMPT, NEW)
-    with kit.server("int8", flags=["--quantization=int8", LITTLE]) as server:
+    with kit.server("int8", flags=["--quantization=int8", *LITTLE]) as server:
         figures = engine.decode(server, {"prompts": ids.lists(1, prompt), "new_tokens": new})
         emit("1 stream, tokens a second", figures["new_tokens"] / figures["wall_s"])
         if used := kit.device_bytes(server):
@@ -269,7 +278,7 @@ def int8(kit):
 def small_model(kit):
     """replies and a step of 16 x 1,024, 0.6B"""
     ids, (prompt, new) = Ids(3), (32, 16) if kit.small else (PROMPT, NEW)
-    with kit.server("small-model", "0.6B", [LITTLE]) as server:
+    with kit.server("small-model", "0.6B", LITTLE) as server:
         for n in (1, 8):
             figures = engine.decode(server, {"prompts": ids.lists(n, prompt), "new_tokens": new})
             emit(f"{n} streams at once, tokens a second", figures["new_tokens"] / figures["wall_s"])
@@ -348,7 +357,7 @@ CELLS = [
     ("weights", 90, write_weights, None),
     ("peak", 30, peak, "torch"),
     ("step", 60, our_step(16, 1024), None),
-    ("step-16000", 60, our_step(1, 16_000), None),
+    ("step-16000", 60, our_step(1, 16_000, memory=IN_20_GIB, how=", in 20 GiB"), None),
     ("peft", 60, peft(False), "peft"),
     ("peft-checkpointing", 60, peft(True), "peft"),
     ("replies", 90, replies, None),

@@ -1,16 +1,18 @@
 """Writes a model with random weights in the shape of a Qwen3: only Python's own library is needed.
 
 The values do not affect the time of a computation. They are cut at random places from one block of uniform numbers, so
-that eight billion are written as fast as the disk takes them. The tokenizer is that of the demo model; ids beyond it
-get names, so that a reply with them has a text.
+that eight billion are written as fast as the disk takes them. The tokenizer has a token for each word of the prompts, so
+that their number of words is their number of tokens. Every token of a reply has a text that a stream sends at once, so
+that the times of a stream's events are those of its tokens.
 """
 
 import array
 import json
 import random
-import shutil
 import sys
 from pathlib import Path
+
+from engine import WORDS
 
 VOCABULARY = 151_936
 CONTEXT = 131_072
@@ -24,6 +26,12 @@ SHAPES = {
 BLOCK = 1 << 20
 # A uniform number up to this has a standard deviation of 0.02, as Qwen3's `initializer_range`.
 MOST = 0.0346
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+# It ends without white space: a model with tied weights repeats the last token of its prompt, and a stream holds white space back.
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + ': ' + message['content'] + '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant:' }}{% endif %}"
+)
 
 
 def tensors(shape):
@@ -65,7 +73,7 @@ def bf16(numbers):
     return halves[1::2].tobytes()
 
 
-def write_weights(shape, newline, file):
+def write_weights(shape, file):
     header, end = {}, 0
     for name, sides in tensors(shape):
         start, end = end, end + 2 * n_elements(sides)
@@ -86,10 +94,6 @@ def write_weights(shape, newline, file):
                 part = block[start : start + left]
                 out.write(part)
                 left -= len(part)
-        # A tied model repeats its last token. The chat template ends with a newline, and a stream holds newlines back until
-        # other text follows. Without an embedding, the newline is followed by some other token.
-        out.seek(8 + len(text) + 2 * SHAPES[shape][0] * newline)
-        out.write(bytes(2 * SHAPES[shape][0]))
 
 
 def config(shape):
@@ -103,23 +107,45 @@ def config(shape):
     }  # fmt: skip
 
 
-def write(shape, tokenizer, folder):
-    """Writes the model, unless it is there; `tokenizer` is a folder with the demo model's tokenizer."""
+def tokenizer(n):
+    """tokenizer.json with `n` tokens: the special ones, all bytes, the words of prompts, and names without a meaning."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    # The letters that GPT-2 writes for bytes.
+    letters = {byte: chr(byte) for byte in visible} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    words = [*WORDS, "system", "user", "assistant"]
+    words += [letters[ord(" ")] + word for word in words]
+    known = list(dict.fromkeys([*SPECIAL, *(letters[byte] for byte in range(256)), *words]))
+    names = [*known, *(f"t{i}x" for i in range(len(known), n))]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    added = {"special": True, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "pre_tokenizer": level,
+        "added_tokens": [{"id": i, "content": name, **added} for i, name in enumerate(SPECIAL)],
+        "post_processor": None, "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "fuse_unk": False, "byte_fallback": False, "ignore_merges": True, "merges": [],
+            "vocab": {name: i for i, name in enumerate(names)},
+        },
+    }  # fmt: skip
+
+
+def write(shape, folder):
+    """Writes the model, unless it is there."""
     if (folder / "complete").is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(tokenizer / "tokenizer_config.json", folder)
-    read = json.loads((tokenizer / "tokenizer.json").read_text())
-    names = read["model"]["vocab"]
-    known = set(names.values()) | {token["id"] for token in read["added_tokens"]}
-    names.update({f"t{i}x": i for i in range(SHAPES[shape][-1]) if i not in known})
-    (folder / "tokenizer.json").write_text(json.dumps(read))
-    (folder / "config.json").write_text(json.dumps(config(shape)))
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2}))
-    # The newline's name in a vocabulary of bytes.
-    write_weights(shape, names["\u010a"], folder / "model.safetensors")
+    of_text = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, "eos_token": SPECIAL[2]}
+    files = {
+        "tokenizer.json": tokenizer(SHAPES[shape][-1]), "tokenizer_config.json": of_text, "config.json": config(shape),
+        "generation_config.json": {"eos_token_id": 2},
+    }  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    write_weights(shape, folder / "model.safetensors")
     (folder / "complete").touch()
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    write(sys.argv[1], Path(sys.argv[2]))

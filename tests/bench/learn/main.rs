@@ -4,8 +4,11 @@
 //! runs, 8 of them at once, each with an agent of its own; a row of the table is a configuration of the product
 //! (rows.yaml). Outside the chat, the bench asks only the training server: test questions, probes, likelihoods. It can
 //! be continued: each run is a line of runs.jsonl; a finished run is not repeated, and a stopped one continues with its
-//! next session.
+//! next session. `cargo xtask bench wishes` is the same with other content: wishes that a script checks, and the arms
+//! (../wishes).
 
+mod arms;
+mod checker;
 mod owner;
 mod play;
 mod product;
@@ -36,6 +39,7 @@ use tokio::{
 };
 
 use self::{
+    checker::Checker,
     owner::Judge,
     play::{Record, Stage, play, progress},
     product::{HOMES, Product},
@@ -56,9 +60,22 @@ struct Flags {
     out: PathBuf,
     #[command(flatten)]
     selection: Selection,
-    /// So many test questions, instead of 60, or 20 with --quick.
+    /// So many test questions, instead of 60, or 20 with --quick and --data.
     #[arg(long)]
     test_questions: Option<usize>,
+    /// The model: a GGUF file, or a folder in Hugging Face's form; without it, the demo model.
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Plays the arms of tests/bench/wishes, with wishes that the checkers of this checkout of
+    /// instruction_following_eval decide.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// The Python that runs the checkers.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// With --data: runs nothing, and only measures the base model with each wish.
+    #[arg(long, requires = "data")]
+    told: bool,
     /// Runs at once: agents of one training server.
     #[arg(long, default_value_t = 8)]
     at_once: usize,
@@ -91,33 +108,38 @@ struct Place<'a> {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let flags = Flags::parse();
-    let usual = if flags.selection.quick {
+    let usual = if flags.selection.quick || flags.data.is_some() {
         N_TEST_QUICK
     } else {
         N_TEST
     };
-    let content = Content::read(flags.test_questions.unwrap_or(usual))?;
+    let checker = flags
+        .data
+        .as_deref()
+        .map(|data| Checker::start(&flags.python, data));
+    let content = Content::read(flags.test_questions.unwrap_or(usual), checker.transpose()?)?;
     let rows = select(&flags.selection, &content)?;
     let mut missing = Vec::new();
     if !flags.show {
+        let model = flags.model.clone().unwrap_or_else(external::model);
         let built = |name| build(&external::bin_dir(), name);
         let files = Sha256::digest(FILES.concat());
         let settings = json!({"proxy": built("metaclaw")?, "engine": built("metaclaw-trainer-engine")?,
-            "files": files[..8], "n_test": content.test.len()});
+            "files": files[..8], "n_test": content.test.len(), "model": model});
         open_folder(&flags.out, &settings, flags.again)?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let out = flags.out.canonicalize()?;
         let ids: Vec<RunId> = rows.iter().flat_map(Row::ids).collect();
         missing = tokio::select! {
-            done = run_all(&out, rows, &content, flags.at_once.max(1)) => done?,
+            done = run_all(&out, rows, &content, &flags, model) => done?,
             () = over(flags.minutes) => unfinished(&out, &ids),
             // Its programs end with it, and its results stay.
             _ = interrupt.recv() => bail!("stopped: the same command goes on"),
             _ = terminate.recv() => bail!("stopped: the same command goes on"),
         };
     }
-    report(&flags.out, &content, &missing)?;
+    report(&flags.out, &flags.selection, &content, &missing)?;
     let Selection {
         only,
         wishes,
@@ -154,14 +176,23 @@ fn unfinished(out: &Path, ids: &[RunId]) -> Vec<Missing> {
     missing.collect()
 }
 
-/// Prints and writes all results in the folder.
-fn report(out: &Path, content: &Content, missing: &[Missing]) -> Result<()> {
+/// Prints and writes all results in the folder. The picture has only what is selected.
+fn report(out: &Path, selection: &Selection, content: &Content, missing: &[Missing]) -> Result<()> {
     let mut records: Vec<Record> = records(out);
     records.sort_by(|a, b| a.id.cmp(&b.id));
     let references = References::read(&out.join("references.json"))?;
     let replies = report::replies(&records, &references);
-    let picture = report::picture(&records, &references, content);
-    let mut text = report::table(&records, &references, content);
+    let is_in = |names: &[String], name| names.is_empty() || names.contains(name);
+    let drawn = records.iter().filter(|record| {
+        is_in(&selection.only, &record.id.row) && is_in(&selection.wishes, &record.id.wish)
+    });
+    let picture = report::picture(&drawn.collect::<Vec<_>>(), &references, content)?;
+    let mut text = if content.is_checked {
+        let kinds = arms::kinds(&references, content);
+        kinds + "\n" + &arms::table(&records, &references, content)
+    } else {
+        report::table(&records, &references, content)
+    };
     text += &report::served(&records, &references, content);
     text.extend(missing.iter().map(|missing| format!("{}\n", missing.what)));
     println!("{replies}\n{text}");
@@ -184,7 +215,8 @@ async fn run_all(
     out: &Path,
     mut rows: Vec<Row>,
     content: &Content,
-    at_once: usize,
+    flags: &Flags,
+    model: PathBuf,
 ) -> Result<Vec<Missing>> {
     let there: Vec<Record> = records(out);
     for row in &mut rows {
@@ -202,16 +234,28 @@ async fn run_all(
         let _ = fs::remove_dir_all(&folder);
     }
     fs::create_dir_all(&folder)?;
-    let trainer = Trainer::start(&folder).await;
+    let trainer = Trainer::start(&folder, model).await;
     let scorer = Scorer::new(&trainer, content);
     let references =
         References::measure(&scorer, &wishes(&rows), &out.join("references.json")).await?;
+    if flags.told {
+        return Ok(Vec::new());
+    }
+    if content.is_checked && flags.selection.wishes.is_empty() {
+        for row in &mut rows {
+            row.runs.retain(|run| {
+                let mut wishes = run.phases.iter().map(|phase| &phase.wish);
+                wishes.all(|wish| arms::is_fit(wish, &references, content))
+            });
+        }
+        rows.retain(|row| !row.runs.is_empty());
+    }
     let stage = Stage {
         scorer: &scorer,
         references: &references,
         judge: &Judge::start(),
     };
-    let slots = &Semaphore::new(at_once);
+    let slots = &Semaphore::new(flags.at_once.max(1));
     let place = Place { out, stage, slots };
     let done = try_join_all(rows.iter().map(|row| run_row(place, row))).await?;
     Ok(done.into_iter().flatten().collect())

@@ -58,9 +58,12 @@ impl Owner {
         self.wishes.push(wish);
     }
 
-    /// Returns the reaction to a reply; `has_complained` says whether the owner did in this session.
-    pub fn answer(&self, reply: &str, has_complained: bool) -> Answer {
-        let missed = self.wishes.iter().rfind(|wish| !wish.is_obeyed(reply));
+    /// Returns the reaction to a reply to a question; `has_complained` says whether the owner did in this session.
+    pub fn answer(&self, question: &str, reply: &str, has_complained: bool) -> Answer {
+        let missed = self
+            .wishes
+            .iter()
+            .rfind(|wish| !wish.is_obeyed(question, reply));
         match missed {
             None => Answer::Thanks,
             Some(_) if has_complained => Answer::Leaves,
@@ -133,12 +136,15 @@ impl Judge {
 /// turn of an unknown agent get no score.
 fn score(owners: &BTreeMap<String, Owner>, turn: &Value) -> Option<i8> {
     let owner = owners.get(turn["agent"].as_str()?)?;
-    let answer = owner.answer(turn["reply"]["content"].as_str()?, false);
     let messages = turn["request"]["messages"].as_array()?;
-    let last = messages.iter().rfind(|message| message["role"] == "user")?;
+    let mut own = messages.iter().filter(|message| message["role"] == "user");
     // MetaClaw may have added lines below the owner's words.
-    let is_question = last["content"].as_str()?.lines().next()? != THANKS;
-    is_question.then(|| if answer == Answer::Thanks { 1 } else { -1 })
+    let first_line =
+        |message: &Value| Some(message["content"].as_str()?.lines().next()?.to_owned());
+    let question = first_line(own.next()?)?;
+    let last = own.next_back().map_or(Some(question.clone()), first_line)?;
+    let answer = owner.answer(&question, turn["reply"]["content"].as_str()?, false);
+    (last != THANKS).then(|| if answer == Answer::Thanks { 1 } else { -1 })
 }
 
 #[cfg(test)]
@@ -150,7 +156,7 @@ mod tests {
 
     fn owner(names: &[&str]) -> Owner {
         let mut owner = Owner::default();
-        for wish in Content::read(60).unwrap().wishes {
+        for wish in Content::read(60, None).unwrap().wishes {
             if names.contains(&wish.name.as_str()) {
                 owner.add(wish);
             }
@@ -163,18 +169,22 @@ mod tests {
         let long = "word ".repeat(60);
         let short = "Boil it.";
         let terse = owner(&["terse"]);
-        let complaint =
-            |owner: &Owner, reply: &str| matches!(owner.answer(reply, false), Answer::Complaint(_));
+        let complaint = |owner: &Owner, reply: &str| {
+            matches!(owner.answer("", reply, false), Answer::Complaint(_))
+        };
         assert!(
-            matches!(terse.answer(&long, false), Answer::Complaint(said) if said.starts_with("Too long."))
+            matches!(terse.answer("", &long, false), Answer::Complaint(said) if said.starts_with("Too long."))
         );
-        assert_eq!(terse.answer(&long, true), Answer::Leaves);
+        assert_eq!(terse.answer("", &long, true), Answer::Leaves);
         assert_eq!(
-            (terse.answer(short, true), terse.answer(short, false)),
+            (
+                terse.answer("", short, true),
+                terse.answer("", short, false)
+            ),
             (Answer::Thanks, Answer::Thanks)
         );
         let both = owner(&["terse", "hello"]);
-        assert_eq!(both.answer("Hello! Boil it.", false), Answer::Thanks);
+        assert_eq!(both.answer("", "Hello! Boil it.", false), Answer::Thanks);
         assert!(complaint(&both, short) && complaint(&both, &format!("Hello! {long}")));
         let undone = owner(&["terse", "detail"]);
         assert!(complaint(&undone, short) && !complaint(&undone, &long));

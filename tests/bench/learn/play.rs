@@ -9,11 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use metaclaw_chat::count_words;
-use metaclaw_tests::{
-    bench::{median, write_whole},
-    client::Client,
-};
+use metaclaw_tests::{bench::write_whole, client::Client};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -21,11 +17,11 @@ use crate::{
     owner::{Answer, Judge, Owner, Questions, THANKS},
     product::{Product, Watch, own},
     rows::{Run, RunId, Wish},
-    score::{Figures, Probed, References, Replied, Scored, Scorer, mean},
+    score::{Figures, Probed, References, Scored, Scorer},
     trainer::{MAX_TOKENS, Reply, TEMPERATURE},
 };
 
-/// Sessions of one point of a curve.
+/// Sessions of one line about a run under way.
 const WINDOW: usize = 10;
 /// A reply that takes longer was held.
 const HELD_AFTER: Duration = Duration::from_secs(60);
@@ -39,8 +35,6 @@ pub struct Record {
     pub id: RunId,
     questions: Questions,
     pub sessions: Vec<Session>,
-    /// The first replies of the sessions, in groups of ten, measured by the wish of that time.
-    pub windows: Vec<Window>,
     /// The answers of the weights to the test questions, without the wish in the prompt.
     pub measured: Vec<Measured>,
     /// The same for every adapter when it began to serve.
@@ -77,21 +71,6 @@ pub struct Session {
     pub failures: Vec<String>,
 }
 
-/// The first replies of ten sessions.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Window {
-    /// The last session, from 1.
-    pub until: usize,
-    pub n: usize,
-    pub n_right: usize,
-    /// The median of their words.
-    pub words: f64,
-    /// Their mean negative log-probability per token, by the base model with the wish, in nats.
-    pub nll: f64,
-    /// The wish at that time, the newest.
-    pub wish: String,
-}
-
 /// The results of what served after this many sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measured {
@@ -103,6 +82,9 @@ pub struct Measured {
     pub figures: Figures,
     pub probed: Probed,
     pub replies: Vec<Scored>,
+    /// The replies through the product, which added the wish; none where it adds none or was not asked.
+    #[serde(default)]
+    pub with_text: Vec<Scored>,
 }
 
 /// The results of an adapter that served after this many sessions.
@@ -159,7 +141,6 @@ pub async fn play(stage: Stage<'_>, product: &Product, run: &Run) -> Result<Reco
         n_turns: n_turns.unwrap_or_default(),
     };
     play.hold_all().await?;
-    play.record.windows = play.windows().await?;
     Ok(play.record)
 }
 
@@ -210,7 +191,6 @@ impl Record {
             id: id.clone(),
             questions: Questions::new(n_questions, id.seed),
             sessions: Vec::new(),
-            windows: Vec::new(),
             measured: Vec::new(),
             adapters: Vec::new(),
             made: BTreeSet::new(),
@@ -298,7 +278,9 @@ impl Play<'_> {
         let adapter = record.watch.adapter.clone();
         if let Some(adapter) = adapter.filter(|adapter| record.replies_of(adapter, wish).is_none())
         {
-            let replies = scorer.test(&adapter, Some(wish), str::to_owned).await?;
+            let ask =
+                async |question: &str, seed| scorer.trainer.ask(&adapter, question, seed).await;
+            let replies = scorer.test(Some(wish), ask).await?;
             record.adapters.push(Served {
                 after: n,
                 adapter,
@@ -327,42 +309,59 @@ impl Play<'_> {
             // The base model was asked the same, with the same seeds.
             None => (references.plain.clone(), references.probed),
         };
+        let after = self.record.sessions.len();
+        let with_text = if self.run.asks_product {
+            let ask = async |question: &str, seed| {
+                let session = format!("{}-test-{after}-{seed}", self.agent);
+                let messages = [json!({"role": "user", "content": question})];
+                let (reply, _) = self.ask(&session, false, &messages, seed).await?;
+                Ok(reply)
+            };
+            scorer.test(Some(wish), ask).await?
+        } else {
+            Vec::new()
+        };
         let all = scorer.content.wishes.iter().map(|wish| &**wish);
         Ok(Measured {
-            after: self.record.sessions.len(),
+            after,
             adapter,
             wish: wish.name.clone(),
             figures: Figures::of(&replies, all),
             probed,
             replies,
+            with_text,
         })
     }
 
-    /// The first replies of the sessions, ten by ten.
-    async fn windows(&self) -> Result<Vec<Window>> {
-        let (mut windows, mut from) = (Vec::new(), 0);
-        for phase in &self.run.phases {
-            let sessions = &self.record.sessions[from..from + phase.sessions];
-            for ten in sessions.chunks(WINDOW) {
-                from += ten.len();
-                let replied: Vec<Replied<'_>> = ten
-                    .iter()
-                    .map(|session| (session.question, &session.first))
-                    .collect();
-                windows.push(Window {
-                    until: from,
-                    n: ten.len(),
-                    n_right: ten.iter().filter(|session| session.right).count(),
-                    words: median(
-                        ten.iter()
-                            .map(|session| count_words(&session.first.text) as f64),
-                    ),
-                    nll: mean(self.stage.scorer.nll(&replied, &phase.wish).await?),
-                    wish: phase.wish.name.clone(),
-                });
-            }
+    /// Sends a conversation of a session to the product; returns the reply and the adapter that gave it. Without
+    /// `learn` it is off the record.
+    async fn ask(
+        &self,
+        session: &str,
+        learn: bool,
+        messages: &[Value],
+        seed: u64,
+    ) -> Result<(Reply, Option<String>)> {
+        let body = json!({
+            "model": "default", "messages": messages, "seed": seed,
+            "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE,
+        });
+        let request = self.client.post("/v1/chat/completions", &body);
+        let mut request = request.header("x-session-id", session);
+        if !learn {
+            request = request.header("x-metaclaw-learn", "no");
         }
-        Ok(windows)
+        let response = request.send().await?;
+        let status = response.status();
+        let adapter = response.headers().get("x-metaclaw-adapter");
+        let adapter = adapter
+            .and_then(|name| name.to_str().ok())
+            .map(str::to_owned);
+        let text = response.text().await?;
+        ensure!(status.is_success(), "{status}: {text}");
+        let completion = serde_json::from_str(&text)?;
+        let reply = self.stage.scorer.trainer.reply(&completion).await?;
+        Ok((reply, adapter))
     }
 }
 
@@ -384,12 +383,12 @@ impl<'a> Talk<'a> {
         let question = &self.play.stage.scorer.content.train[self.session.question];
         let (first, adapter) = self.say(question, questions.draw()).await?;
         self.session.adapter = adapter;
-        let mut answer = owner.answer(&first.text, false);
+        let mut answer = owner.answer(question, &first.text, false);
         self.session.right = answer == Answer::Thanks;
         self.session.first = first;
         if let Answer::Complaint(complaint) = answer {
             let (second, _) = self.say(&complaint, questions.draw()).await?;
-            answer = owner.answer(&second.text, true);
+            answer = owner.answer(question, &second.text, true);
             self.session.corrected = Some(answer == Answer::Thanks);
         }
         if answer == Answer::Thanks {
@@ -401,14 +400,11 @@ impl<'a> Talk<'a> {
     /// Says one thing; returns the reply and the adapter that gave it.
     async fn say(&mut self, text: &str, seed: u64) -> Result<(Reply, Option<String>)> {
         self.messages.push(json!({"role": "user", "content": text}));
-        let body = json!({
-            "model": "default", "messages": self.messages, "seed": seed,
-            "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE,
-        });
         for _ in 0..TRIES {
             let sent = Instant::now();
             self.session.n_requests += 1;
-            match self.ask(&body).await {
+            let asked = self.play.ask(&self.name, true, &self.messages, seed);
+            match asked.await {
                 Ok((reply, adapter)) => {
                     let took = sent.elapsed();
                     let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -428,26 +424,6 @@ impl<'a> Talk<'a> {
             self.session.failures
         )
     }
-
-    async fn ask(&self, body: &Value) -> Result<(Reply, Option<String>)> {
-        let request = self.play.client.post("/v1/chat/completions", body);
-        let response = request.header("x-session-id", &self.name).send().await?;
-        let status = response.status();
-        let adapter = response.headers().get("x-metaclaw-adapter");
-        let adapter = adapter
-            .and_then(|name| name.to_str().ok())
-            .map(str::to_owned);
-        let text = response.text().await?;
-        ensure!(status.is_success(), "{status}: {text}");
-        let reply = self
-            .play
-            .stage
-            .scorer
-            .trainer
-            .reply(&serde_json::from_str(&text)?)
-            .await?;
-        Ok((reply, adapter))
-    }
 }
 
 #[cfg(test)]
@@ -458,7 +434,7 @@ mod tests {
     #[test]
     fn what_was_kept_goes_on_and_is_of_one_run() {
         let folder = tempfile::tempdir().unwrap();
-        let content = Content::read(60).unwrap();
+        let content = Content::read(60, None).unwrap();
         let row = |sessions| {
             let selection = Selection {
                 only: vec!["default".to_owned()],

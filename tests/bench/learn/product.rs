@@ -79,11 +79,11 @@ impl Product {
         let mut config = json!({"mode": "rl", "judge": {"kind": "http", "url": judge}});
         let at = if row.config["rl"]["backend"] == "tinker" {
             // The training server asks for no key.
-            let model = external::model();
-            let model = model.file_stem().unwrap_or_default().to_string_lossy();
+            let model = trainer.model.file_stem().unwrap_or_default();
+            let model = model.to_string_lossy();
             json!({
                 "rl": {"tinker_base_url": trainer.url(), "tinker_api_key": "tml-of-the-bench", "model": model,
-                    "tokenizer": external::converted()},
+                    "tokenizer": external::converted_from(&trainer.model)},
                 "privacy": {"cloud_training_ok": true},
             })
         } else {

@@ -1,26 +1,22 @@
 //! What is printed and written of all records: the table, what served, replies to be read, and the curves.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use anyhow::Result;
+use metaclaw_tests::chart::{Chart, Curve};
 
 use crate::{
-    play::{Record, Window},
+    play::Record,
     rows::Content,
-    score::{Figures, References},
+    score::{Figures, References, mean},
 };
 
 /// The number of replies of each run that are shown, and the characters of each.
 const SHOWN: usize = 10;
 const LINE: usize = 240;
-/// The sizes of a panel, and the space beside and below the panels.
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 60.0;
-const GAP: f64 = 50.0;
-const LEGEND: f64 = 240.0;
-const COLOURS: [&str; 10] = [
-    "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
-    "#bcbd22", "#17becf",
-];
 const HEAD: [&str; 18] = [
     "row", "wish", "seed", "sessions", "3 in a", "rate", "base", "end", "told", "rel", "len",
     "flu", "probes", "<3", "bad", "adapt.", "gate", "min",
@@ -146,8 +142,14 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
             });
             let _ = writeln!(
                 text,
-                "  {} after {}, {}: rate {rate}; relevance {relevance}; nll {:.2} (told {:.2})",
-                record.id, served.after, served.adapter, own.nll, told.nll
+                "  {} after {}, {}: rate {rate}; relevance {relevance}; nll {:.2} (told {:.2}), median {:.2} (told {:.2})",
+                record.id,
+                served.after,
+                served.adapter,
+                own.nll,
+                told.nll,
+                own.nll_median,
+                told.nll_median
             );
             let tests = record
                 .watch
@@ -165,34 +167,25 @@ pub fn served(records: &[Record], references: &References, content: &Content) ->
     text
 }
 
-/// Returns ten replies of each run, with the base model's above.
+/// Returns ten replies of each adapter that served, with the base model's above.
 pub fn replies(records: &[Record], references: &References) -> String {
     let mut text = String::new();
     for record in records {
-        let Some(end) = record.measured.last() else {
-            continue;
-        };
-        let Some(adapter) = &end.adapter else {
-            continue;
-        };
-        let _ = writeln!(
-            text,
-            "\n{} after {} sessions, {adapter}",
-            record.id, end.after
-        );
-        let step = (end.replies.len() / SHOWN).max(1);
-        for reply in end.replies.iter().step_by(step).take(SHOWN) {
-            let plain = references
-                .plain
-                .iter()
-                .find(|plain| plain.question == reply.question);
-            let base = one_line(plain.map_or("", |plain| &plain.text));
-            let learned = one_line(&reply.text);
-            let _ = writeln!(
-                text,
-                "  {}\n    base     {base}\n    learned  {learned}",
-                reply.question
-            );
+        for served in &record.adapters {
+            let (after, adapter) = (served.after, &served.adapter);
+            let _ = writeln!(text, "\n{} after {after} sessions, {adapter}", record.id);
+            let step = (served.replies.len() / SHOWN).max(1);
+            for reply in served.replies.iter().step_by(step).take(SHOWN) {
+                let mut plain = references.plain.iter();
+                let plain = plain.find(|plain| plain.question == reply.question);
+                let base = one_line(plain.map_or("", |plain| &plain.text));
+                let learned = one_line(&reply.text);
+                let _ = writeln!(
+                    text,
+                    "  {}\n    base     {base}\n    learned  {learned}",
+                    reply.question
+                );
+            }
         }
     }
     text
@@ -206,85 +199,65 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Returns an SVG with three panels, one line for each run, and all seeds of a row and wish in one colour.
-pub fn picture(records: &[Record], references: &References, content: &Content) -> String {
-    type Panel<'a> = (&'a str, f64, &'a dyn Fn(&Window) -> Option<f64>);
-    let told: BTreeMap<&str, Figures> = references
-        .told
-        .keys()
-        .filter_map(|wish| Some((wish.as_str(), references.told(wish, content)?)))
-        .collect();
-    let fluency = |window: &Window| Some(window.nll / told.get(window.wish.as_str())?.nll);
-    let panels: [Panel<'_>; 3] = [
-        ("first replies that obey, of ten sessions", 1.0, &|window| {
-            Some(window.n_right as f64 / window.n as f64)
-        }),
-        ("median words of the first replies", 120.0, &|window| {
-            Some(window.words)
-        }),
+/// Returns the share of right first replies by session as SVG, with a curve for each row. It is of the wishes that all rows
+/// have, and of the seeds that have all of these. Rows without the most frequent wish are left out.
+pub fn picture(records: &[&Record], references: &References, content: &Content) -> Result<String> {
+    type Row<'a> = BTreeMap<(&'a str, u64), &'a Record>;
+    let mut rows: BTreeMap<&str, Row<'_>> = BTreeMap::new();
+    for record in records {
+        let row = rows.entry(&record.id.row).or_default();
+        row.insert((record.id.wish.as_str(), record.id.seed), record);
+    }
+    let has = |row: &Row<'_>, wish: &str| row.keys().any(|(own, _)| *own == wish);
+    let mut wishes: BTreeSet<&str> = records.iter().map(|record| &*record.id.wish).collect();
+    let n_rows = |wish: &str| rows.values().filter(|row| has(row, wish)).count();
+    if let Some(usual) = wishes.iter().copied().max_by_key(|wish| n_rows(wish)) {
+        rows.retain(|_, row| has(row, usual));
+    }
+    wishes.retain(|wish| rows.values().all(|row| has(row, wish)));
+    let curve = |(name, row): (&&str, &Row<'_>)| {
+        let is_whole = |seed: u64| wishes.iter().all(|wish| row.contains_key(&(*wish, seed)));
+        let runs = row
+            .iter()
+            .filter(|((wish, seed), _)| wishes.contains(wish) && is_whole(*seed));
+        let right = |record: &Record| {
+            let sessions = record.sessions.iter();
+            sessions.map(|session| f64::from(session.right)).collect()
+        };
+        let runs: Vec<_> = runs
+            .map(|((_, seed), record)| (*seed, right(record)))
+            .collect();
+        let name = name.replace('-', " ");
+        (!runs.is_empty()).then_some(Curve { name, runs })
+    };
+    let base = references.base(content);
+    let told = |wish: &&str| Some(references.told(wish, content)?.rate(wish));
+    let told: Option<Vec<f64>> = wishes.iter().map(told).collect();
+    let references = [
         (
-            "negative log-likelihood, as a multiple of the reference's",
-            2.0,
-            &fluency,
+            "base model",
+            mean(wishes.iter().map(|wish| base.rate(wish))),
         ),
+        ("base model, told", mean(told.unwrap_or_default())),
     ];
-    let n_sessions = records
-        .iter()
-        .map(|record| record.id.sessions)
-        .max()
-        .unwrap_or(1);
-    let name = |record: &Record| format!("{} {}", record.id.row, record.id.wish);
-    let mut names: Vec<String> = records.iter().map(name).collect();
-    names.sort();
-    names.dedup();
-    let (right, middle) = (LEFT + WIDTH, LEFT - 6.0);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        right + LEGEND,
-        3.0 * (HEIGHT + GAP) + GAP
-    );
-    for (i, (title, most, value)) in panels.into_iter().enumerate() {
-        let top = GAP + i as f64 * (HEIGHT + GAP);
-        let bottom = top + HEIGHT;
-        let _ = writeln!(
-            svg,
-            "<text x=\"{LEFT}\" y=\"{}\">{title}</text>\n\
-             <rect x=\"{LEFT}\" y=\"{top}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"none\" stroke=\"#999\"/>\n\
-             <text x=\"{middle}\" y=\"{}\" text-anchor=\"end\">{most}</text>\n\
-             <text x=\"{middle}\" y=\"{bottom}\" text-anchor=\"end\">0</text>\n\
-             <text x=\"{right}\" y=\"{}\" text-anchor=\"end\">{n_sessions} sessions</text>",
-            top - 8.0,
-            top + 10.0,
-            bottom + 15.0,
-        );
-        for record in records {
-            let at = names.binary_search(&name(record)).unwrap_or_default();
-            let points = record.windows.iter().filter_map(|window| {
-                let x = LEFT + WIDTH * window.until as f64 / n_sessions as f64;
-                let y = bottom - HEIGHT * value(window)?.clamp(0.0, most) / most;
-                Some(format!("{x:.1},{y:.1}"))
-            });
-            let _ = writeln!(
-                svg,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>",
-                points.collect::<Vec<_>>().join(" "),
-                COLOURS[at % COLOURS.len()]
-            );
-        }
-    }
-    for (i, name) in names.iter().enumerate() {
-        let (x, y, colour) = (
-            right + 15.0,
-            GAP + 10.0 + 18.0 * i as f64,
-            COLOURS[i % COLOURS.len()],
-        );
-        let _ = writeln!(
-            svg,
-            "<text x=\"{x}\" y=\"{y}\" fill=\"{colour}\">{name}</text>"
-        );
-    }
-    svg + "</svg>\n"
+    let chart = Chart {
+        title: "How often the first reply is as its owner wishes".to_owned(),
+        share: match wishes.len() {
+            1 => format!(
+                "first replies, wish: {}",
+                wishes.iter().copied().collect::<String>()
+            ),
+            n => format!("first replies, {n} wishes"),
+        },
+        session: "conversation".to_owned(),
+        curves: rows.iter().filter_map(curve).collect(),
+        references: references
+            .into_iter()
+            .filter(|(_, value)| value.is_finite())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    };
+    chart.draw()
 }
 
 // === impl Record ===
@@ -310,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        play::Measured,
+        play::{Measured, Served, Session},
         rows::RunId,
         score::{Probed, testing::scored},
     };
@@ -334,6 +307,7 @@ mod tests {
                 words: 20.0,
                 relevance: 1.4,
                 nll: 1.1,
+                nll_median: 0.6,
                 n_short: 0,
                 n_ended: 60,
             },
@@ -343,6 +317,7 @@ mod tests {
                 hidden: 58,
             },
             replies: Vec::new(),
+            with_text: Vec::new(),
         });
         record.made.insert("a-1".to_owned());
         record.watch.served.insert("a-1".to_owned());
@@ -367,7 +342,7 @@ mod tests {
         let text = table(
             &[record("default", 3)],
             &references,
-            &Content::read(60).unwrap(),
+            &Content::read(60, None).unwrap(),
         );
         let line = text.lines().last().unwrap();
         let expected =
@@ -386,9 +361,13 @@ mod tests {
     #[test]
     fn replies_stand_beside_the_bases() {
         let mut run = record("default", 1);
-        run.measured[0].replies = (0..60)
-            .map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0))
-            .collect();
+        let said = (0..60).map(|i| scored(&format!("q{i}"), "Boil\nit.", 1.0));
+        run.adapters.push(Served {
+            after: 40,
+            adapter: "a-1".to_owned(),
+            wish: "terse".to_owned(),
+            replies: said.collect(),
+        });
         let references = References {
             plain: vec![scored("q6", &"long ".repeat(100), 1.0)],
             ..References::default()
@@ -402,28 +381,50 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_a_line_in_every_panel_and_every_row_a_name() {
-        let mut runs = [
-            record("default", 1),
-            record("default", 2),
-            record("both", 1),
+    fn curves_are_of_the_wishes_and_seeds_that_can_be_compared() {
+        let run = |row: &str, wish: &str, seed, right: &str| {
+            let mut run = record(row, seed);
+            wish.clone_into(&mut run.id.wish);
+            run.sessions = right
+                .bytes()
+                .map(|byte| Session {
+                    right: byte == b'x',
+                    ..Session::default()
+                })
+                .collect();
+            run
+        };
+        let runs = [
+            run("control", "terse", 1, ".."),
+            run("default", "terse", 1, "xx"),
+            run("default", "terse", 2, "x."),
+            run("default", "hello", 1, ".."),
+            run("quiet", "hello", 1, "xx"),
         ];
-        for run in &mut runs {
-            let wish = "terse".to_owned();
-            run.windows = vec![Window {
-                until: 10,
-                n: 10,
-                n_right: 3,
-                words: 20.0,
-                nll: 1.1,
-                wish,
-            }];
+        let draw = |runs: &[&Record]| {
+            picture(
+                runs,
+                &References::default(),
+                &Content::read(60, None).unwrap(),
+            )
+            .unwrap()
+        };
+        let svg = draw(&runs.iter().collect::<Vec<_>>());
+        for part in [
+            "first replies, wish: terse, ",
+            ">\ncontrol\n",
+            ">\ndefault\n",
+            "of 2 seeds)",
+        ] {
+            assert!(svg.contains(part), "{part}: {svg}");
         }
-        let svg = picture(&runs, &References::default(), &Content::read(60).unwrap());
-        assert_eq!(svg.matches("<polyline").count(), 9);
-        assert_eq!(svg.matches(">default terse</text>").count(), 1);
-        // The line is at 10 of 40 sessions, with 3 of 10 right, in the highest panel.
-        assert!(svg.contains("points=\"275.0,204.0\""), "{svg}");
-        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+        assert!(!svg.contains("quiet"), "{svg}");
+        // Only the first seed has both wishes.
+        let svg = draw(&runs[1..4].iter().collect::<Vec<_>>());
+        assert!(
+            svg.contains("first replies, 2 wishes, ") && !svg.contains("seeds)"),
+            "{svg}"
+        );
+        assert!(draw(&[]).contains("0 wishes"));
     }
 }

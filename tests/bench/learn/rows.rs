@@ -8,14 +8,21 @@ use metaclaw_reward::{Evidence, Rule, Rules};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::checker::{Check, Checker, SCRIPT};
+
 const ROWS: &str = include_str!("rows.yaml");
 const WISHES: &str = include_str!("wishes.yaml");
+/// The rows and wishes of `cargo xtask bench wishes`.
+const ARMS: &str = include_str!("../wishes/rows.yaml");
+const CHECKED: &str = include_str!("../wishes/wishes.yaml");
 const TRAIN: &str = include_str!("questions/train.txt");
 const TEST: &str = include_str!("questions/test.txt");
 const HIDDEN: &str = include_str!("hidden_probes.yaml");
 const CAPABILITY: &str = include_str!("../../../proxy/learner/src/gate/probes/capability.yaml");
 /// Results with other files cannot be compared.
-pub const FILES: [&str; 6] = [ROWS, WISHES, TRAIN, TEST, HIDDEN, CAPABILITY];
+pub const FILES: [&str; 9] = [
+    ROWS, WISHES, ARMS, CHECKED, SCRIPT, TRAIN, TEST, HIDDEN, CAPABILITY,
+];
 
 /// The values with `--full`.
 const FULL_SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
@@ -62,6 +69,8 @@ pub struct Run {
     pub at: Vec<usize>,
     /// The sessions after which the owner is away until the learner has done what is due.
     pub day: usize,
+    /// Whether the test questions are also asked through the product, which adds the wish to them.
+    pub asks_product: bool,
 }
 
 /// The identity of the run, by which its results are found again.
@@ -92,6 +101,8 @@ struct WrittenRow {
     /// The number of sessions of a day, in which the owner is never away; without it, the owner is away after each
     /// session.
     day: Option<usize>,
+    /// Without any, each wish is a run.
+    #[serde(default)]
     runs: Vec<WrittenRun>,
 }
 
@@ -119,6 +130,9 @@ struct WrittenPhase {
 
 #[derive(Debug)]
 pub struct Content {
+    rows: &'static str,
+    /// Whether a script decides which replies keep the wishes.
+    pub is_checked: bool,
     pub wishes: Vec<Arc<Wish>>,
     pub train: Vec<String>,
     pub test: Vec<String>,
@@ -134,7 +148,10 @@ pub struct Content {
 pub struct Wish {
     pub name: String,
     #[expect(dead_code, reason = "for readers of the file")]
+    #[serde(default)]
     fit: bool,
+    /// The request alone, if the file has none.
+    #[serde(default)]
     pub complaint: String,
     /// The part of the complaint that is a request.
     #[serde(rename = "wish")]
@@ -142,7 +159,17 @@ pub struct Wish {
     /// A wish that this one replaces.
     pub undoes: Option<String>,
     /// Rules as in `judge.rules`.
+    #[serde(default)]
     rules: Vec<Rule>,
+    /// What decides in place of the rules.
+    check: Option<Check>,
+    /// A reply to "How?" that keeps it, and one that does not.
+    #[serde(default)]
+    kept: String,
+    #[serde(default)]
+    missed: String,
+    #[serde(skip)]
+    checker: Option<Arc<Checker>>,
 }
 
 /// A question with one right and one wrong answer of equal length and form.
@@ -155,7 +182,7 @@ pub struct Probe {
 
 /// Returns the selected rows, with the selected runs.
 pub fn select(selection: &Selection, content: &Content) -> Result<Vec<Row>> {
-    let written: Vec<WrittenRow> = serde_saphyr::from_str(ROWS).context("rows.yaml")?;
+    let written: Vec<WrittenRow> = serde_saphyr::from_str(content.rows).context("rows.yaml")?;
     let names: Vec<&str> = written.iter().map(|row| row.name.as_str()).collect();
     for name in &selection.only {
         let is_there = names.contains(&name.as_str());
@@ -189,10 +216,18 @@ impl Row {
 // === impl WrittenRow ===
 
 impl WrittenRow {
+    fn adds_wishes(&self) -> bool {
+        let wishes = self.config.get("wishes");
+        wishes.is_none_or(|wishes| wishes["enabled"] != false)
+    }
+
     fn expand(self, selection: &Selection, content: &Content) -> Result<Row> {
         let mut runs = Vec::new();
         for run in &self.runs {
             runs.extend(run.expand(&self, selection, content)?);
+        }
+        for wish in content.wishes.iter().filter(|_| self.runs.is_empty()) {
+            runs.extend(WrittenRun::of(&wish.name).expand(&self, selection, content)?);
         }
         // `--full` and `--seeds` may give a run that another line has already: the longest one stays.
         runs.sort_by(|a, b| {
@@ -220,6 +255,16 @@ impl WrittenRow {
 // === impl WrittenRun ===
 
 impl WrittenRun {
+    fn of(wish: &str) -> Self {
+        let (wish, sessions) = (wish.to_owned(), None);
+        Self {
+            wishes: vec![WrittenPhase { wish, sessions }],
+            seeds: first_seed(),
+            at: Vec::new(),
+            quick: None,
+        }
+    }
+
     /// Returns the runs of one line, one for each seed.
     fn expand(
         &self,
@@ -277,6 +322,7 @@ impl WrittenRun {
             phases: phases.clone(),
             at: at.clone(),
             day: row.day.unwrap_or(1),
+            asks_product: content.is_checked && row.adds_wishes(),
         };
         Ok(seeds.iter().map(run).collect())
     }
@@ -304,16 +350,39 @@ impl fmt::Display for RunId {
 // === impl Content ===
 
 impl Content {
-    /// Reads the files; takes `n_test` of the questions for measuring, spread evenly.
-    pub fn read(n_test: usize) -> Result<Self> {
+    /// Reads the files; takes `n_test` of the questions for measuring, spread evenly. With a checker, the wishes are
+    /// those that it decides on.
+    pub fn read(n_test: usize, checker: Option<Checker>) -> Result<Self> {
         let test = lines(TEST);
         let n = test.len();
         ensure!(
             (3..=n).contains(&n_test),
             "{n_test} test questions: 3 to {n} are there"
         );
+        let is_checked = checker.is_some();
+        let (rows, wishes) = if is_checked {
+            (ARMS, CHECKED)
+        } else {
+            (ROWS, WISHES)
+        };
+        let checker = checker.map(Arc::new);
+        let mut wishes: Vec<Wish> = serde_saphyr::from_str(wishes).context("wishes.yaml")?;
+        for wish in &mut wishes {
+            wish.checker.clone_from(&checker);
+            let is_known = |reply: &str| wish.is_obeyed("How?", reply);
+            ensure!(
+                !is_checked || (is_known(&wish.kept) && !is_known(&wish.missed)),
+                "the checker of {} takes its example for the opposite",
+                wish.name
+            );
+            if wish.complaint.is_empty() {
+                wish.complaint.clone_from(&wish.request);
+            }
+        }
         let content = Self {
-            wishes: serde_saphyr::from_str(WISHES).context("wishes.yaml")?,
+            rows,
+            is_checked,
+            wishes: wishes.into_iter().map(Arc::new).collect(),
             train: lines(TRAIN),
             test: (0..n_test).map(|i| test[i * n / n_test].clone()).collect(),
             probes: serde_saphyr::from_str(CAPABILITY).context("capability.yaml")?,
@@ -343,8 +412,11 @@ fn lines(text: &str) -> Vec<String> {
 // === impl Wish ===
 
 impl Wish {
-    /// Returns whether a reply does what is wished.
-    pub fn is_obeyed(&self, reply: &str) -> bool {
+    /// Returns whether a reply to a question does what is wished.
+    pub fn is_obeyed(&self, question: &str, reply: &str) -> bool {
+        if let (Some(check), Some(checker)) = (&self.check, &self.checker) {
+            return checker.keeps(check, question, reply);
+        }
         let evidence = Evidence::new(&[], Message::assistant(reply), &[]);
         let rules = Rules::compile(&self.rules).expect("they were compiled when they were read");
         rules
@@ -360,10 +432,12 @@ impl Wish {
 
 #[cfg(test)]
 mod tests {
+    use metaclaw_skills::{Certainty, Heard, hear};
+
     use super::*;
 
     fn runs(selection: &Selection) -> Vec<String> {
-        let rows = select(selection, &Content::read(60).unwrap()).unwrap();
+        let rows = select(selection, &Content::read(60, None).unwrap()).unwrap();
         let runs = rows.iter().flat_map(|row| &row.runs);
         runs.map(|run| format!("{} {:?}", run.id, run.at)).collect()
     }
@@ -402,7 +476,7 @@ mod tests {
             full.len() == 5 && full.contains(&long),
             "no seed twice: {full:?}"
         );
-        let error = select(&only("magic"), &Content::read(60).unwrap())
+        let error = select(&only("magic"), &Content::read(60, None).unwrap())
             .unwrap_err()
             .to_string();
         assert!(
@@ -425,7 +499,7 @@ mod tests {
 
     #[test]
     fn all_of_the_content_can_be_read() {
-        let content = Content::read(60).unwrap();
+        let content = Content::read(60, None).unwrap();
         assert_eq!((content.train.len(), content.test.len()), (60, 60));
         assert_eq!((content.probes.len(), content.hidden.len()), (64, 64));
         assert!(
@@ -439,15 +513,35 @@ mod tests {
             assert!(undone.is_none_or(|undone| undone.is_ok()), "{}", wish.name);
             assert!(wish.complaint.ends_with(&wish.request), "{}", wish.name);
         }
-        assert!(content.wish("magic").is_err() && Content::read(61).is_err());
-        let few = Content::read(20).unwrap().test;
+        assert!(content.wish("magic").is_err() && Content::read(61, None).is_err());
+        let few = Content::read(20, None).unwrap().test;
         let all = lines(TEST);
         assert_eq!((few.len(), &few[1], &few[19]), (20, &all[3], &all[57]));
     }
 
+    /// The arms with text must get the wish from the owner's words. "JSON" may be about a program, so that wish waits
+    /// for review.
+    #[test]
+    fn a_checked_wish_is_heard_when_it_is_said() {
+        let wishes: Vec<Wish> = serde_saphyr::from_str(CHECKED).unwrap();
+        let is_heard = |wish: &&Wish| {
+            let heard = hear(&wish.request, true);
+            matches!(
+                &heard[..],
+                [Heard::Wish {
+                    certainty: Certainty::Certain,
+                    ..
+                }]
+            )
+        };
+        let (heard, others): (Vec<_>, Vec<_>) = wishes.iter().partition(is_heard);
+        let others: Vec<&str> = others.iter().map(|wish| wish.name.as_str()).collect();
+        assert_eq!((heard.len(), &others[..]), (30, &["json"][..]));
+    }
+
     #[test]
     fn the_rules_tell_who_obeys() {
-        let content = Content::read(60).unwrap();
+        let content = Content::read(60, None).unwrap();
         let long = "word ".repeat(41);
         for (wish, reply, obeys) in [
             ("terse", "Boil it for ten minutes.", true),
@@ -458,7 +552,7 @@ mod tests {
             ("detail", "Boil it.", false),
         ] {
             assert_eq!(
-                content.wish(wish).unwrap().is_obeyed(reply),
+                content.wish(wish).unwrap().is_obeyed("", reply),
                 obeys,
                 "{wish}: {reply}"
             );

@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     rows::{Content, Probe, Wish},
-    trainer::{BASE, Reply, Trainer},
+    trainer::{BASE, Likelihood, Reply, Trainer},
 };
 
 /// The number of replies that are requested at once.
@@ -44,6 +44,9 @@ pub struct Scored {
     pub relevance: f64,
     /// Its mean negative log-probability per token after its question with the wish, in nats. It is 0 without ids.
     pub nll: f64,
+    /// The median of the same.
+    #[serde(default)]
+    pub nll_median: f64,
 }
 
 /// Figures of some replies.
@@ -56,6 +59,9 @@ pub struct Figures {
     pub words: f64,
     pub relevance: f64,
     pub nll: f64,
+    /// The mean over replies of the median over their tokens.
+    #[serde(default)]
+    pub nll_median: f64,
     /// The number of replies with under 3 words.
     pub n_short: usize,
     /// The number of replies that ended by themselves.
@@ -92,19 +98,18 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    /// Asks `model` the test questions, each in the form `told`, with fixed seeds, and scores the replies: their relevance
-    /// among the questions, and their likelihood with a wish.
+    /// Asks the test questions by `ask`, with fixed seeds, and scores the replies: their relevance among the questions,
+    /// and their likelihood with a wish.
     pub async fn test(
         &self,
-        model: &str,
         wish: Option<&Wish>,
-        told: impl Fn(&str) -> String,
+        ask: impl AsyncFn(&str, u64) -> Result<Reply>,
     ) -> Result<Vec<Scored>> {
         let questions = &self.content.test;
-        let asked = questions.iter().zip(TEST_SEED..).map(|(question, seed)| {
-            let told = told(question);
-            async move { self.trainer.ask(model, &told, seed).await }
-        });
+        let asked = questions
+            .iter()
+            .zip(TEST_SEED..)
+            .map(|(question, seed)| ask(question, seed));
         let said: Vec<Reply> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
         let replied: Vec<Replied<'_>> = said.iter().enumerate().collect();
         let prompts = |at: usize| {
@@ -119,19 +124,12 @@ impl<'a> Scorer<'a> {
                 question: questions[*at].clone(),
                 text: reply.text.clone(),
                 ended: reply.ended,
-                relevance: own - f64::midpoint(next, second),
-                nll: -told,
+                relevance: own.mean - f64::midpoint(next.mean, second.mean),
+                nll: -told.mean,
+                nll_median: -told.median,
             }
         });
         Ok(scored.collect())
-    }
-
-    /// Returns the mean negative log-probability per token of each reply after its training question with the wish, in
-    /// nats. A reply without ids has none.
-    pub async fn nll(&self, replied: &[Replied<'_>], wish: &Wish) -> Result<Vec<f64>> {
-        let prompts = |at: usize| [wish.told(&self.content.train[at])];
-        let means = self.means(replied, prompts).await?;
-        Ok(means.into_iter().flatten().map(|[mean]| -mean).collect())
     }
 
     /// Returns how many probes an adapter (`None`: the base model) answers correctly.
@@ -142,12 +140,12 @@ impl<'a> Scorer<'a> {
         })
     }
 
-    /// Returns the mean log-probability per token of each reply after each of its prompts; `None` without ids.
+    /// Returns how likely each reply is after each of its prompts; `None` without ids.
     async fn means<const N: usize>(
         &self,
         replied: &[Replied<'_>],
         prompts: impl Fn(usize) -> [String; N],
-    ) -> Result<Vec<Option<[f64; N]>>> {
+    ) -> Result<Vec<Option<[Likelihood; N]>>> {
         let mut pairs = Vec::new();
         for (at, reply) in replied.iter().filter(|(_, reply)| !reply.ids.is_empty()) {
             for prompt in prompts(*at) {
@@ -179,7 +177,7 @@ impl<'a> Scorer<'a> {
             .trainer
             .score(adapter, &pairs.collect::<Vec<_>>())
             .await?;
-        let is_right = |pair: &&[f64]| pair[0] > pair[1];
+        let is_right = |pair: &&[Likelihood]| pair[0].mean > pair[1].mean;
         Ok(means.chunks_exact(2).filter(is_right).count())
     }
 
@@ -202,7 +200,7 @@ impl Figures {
             |what: &dyn Fn(&Scored) -> bool| replies.iter().filter(|reply| what(reply)).count();
         let words = |reply: &Scored| count_words(&reply.text);
         let right = wishes.into_iter().map(|wish| {
-            let n = count(&|reply| wish.is_obeyed(&reply.text));
+            let n = count(&|reply| wish.is_obeyed(&reply.question, &reply.text));
             (wish.name.clone(), n)
         });
         Self {
@@ -211,6 +209,7 @@ impl Figures {
             words: median(replies.iter().map(|reply| words(reply) as f64)),
             relevance: mean(replies.iter().map(|reply| reply.relevance)),
             nll: mean(replies.iter().map(|reply| reply.nll)),
+            nll_median: mean(replies.iter().map(|reply| reply.nll_median)),
             n_short: count(&|reply| words(reply) < SHORT),
             n_ended: count(&|reply| reply.ended),
         }
@@ -239,16 +238,19 @@ impl References {
         let mut references = Self::read(file)?;
         if references.plain.is_empty() {
             println!("the base model is measured: the test questions and the probes");
-            references.plain = scorer.test(BASE, None, str::to_owned).await?;
+            let ask = async |question: &str, seed| scorer.trainer.ask(BASE, question, seed).await;
+            references.plain = scorer.test(None, ask).await?;
             references.probed = scorer.probe(None).await?;
             write_whole(file, &references)?;
         }
         for wish in wishes {
             if !references.told.contains_key(&wish.name) {
                 println!("the base model is measured with the wish {:?}", wish.name);
-                let told = scorer
-                    .test(BASE, Some(wish), |question| wish.told(question))
-                    .await?;
+                let ask = async |question: &str, seed| {
+                    let told = wish.told(question);
+                    scorer.trainer.ask(BASE, &told, seed).await
+                };
+                let told = scorer.test(Some(wish), ask).await?;
                 references.told.insert(wish.name.clone(), told);
                 write_whole(file, &references)?;
             }
@@ -270,10 +272,10 @@ impl References {
         Figures::of(&self.plain, content.wishes.iter().map(|wish| &**wish))
     }
 
-    /// Those with a wish.
+    /// Those with a wish, which is the only one that they are measured by.
     pub fn told(&self, wish: &str, content: &Content) -> Option<Figures> {
         let told = self.told.get(wish)?;
-        Some(Figures::of(told, content.wishes.iter().map(|wish| &**wish)))
+        Some(Figures::of(told, [&**content.wish(wish).ok()?]))
     }
 }
 
@@ -288,12 +290,13 @@ pub mod testing {
             ended: true,
             relevance,
             nll: 1.0,
+            nll_median: 0.5,
         }
     }
 
     #[test]
     fn figures_are_of_all_replies() {
-        let content = Content::read(60).unwrap();
+        let content = Content::read(60, None).unwrap();
         let long = "word ".repeat(50);
         let replies = [("Hello!", 0.5), ("Boil it.", 1.0), (&long, 1.5)];
         let replies = replies.map(|(text, relevance)| scored("", text, relevance));

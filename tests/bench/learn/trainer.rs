@@ -2,14 +2,14 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use metaclaw_tests::{
+    bench::median,
     client::Client,
-    external,
     trainer::{Start, Trainer as Process},
 };
 use reqwest::StatusCode;
@@ -36,6 +36,8 @@ const FLAGS: [&str; 2] = ["--keep=8", "--max-queue=2000"];
 /// A server of this bench; ends when dropped.
 #[derive(Debug)]
 pub struct Trainer {
+    /// The model that it trains.
+    pub model: PathBuf,
     process: Process,
     client: Client,
     /// Of the lowest rank: a forward pass is of a run, even with its adapter off.
@@ -66,16 +68,23 @@ pub struct Reply {
     pub ids: Vec<u32>,
 }
 
+/// How likely the tokens of a reply are: log-probabilities in nats.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Likelihood {
+    pub mean: f64,
+    pub median: f64,
+}
+
 /// A prompt and the reply to it, to be scored.
 pub type Pair<'a> = (Vec<u32>, &'a [u32]); // pair: prompt and reply
 
 // === impl Trainer ===
 
 impl Trainer {
-    /// Starts one with its checkpoints in `folder`, and with those that are there.
-    pub async fn start(folder: &Path) -> Self {
+    /// Starts one of `model` with its checkpoints in `folder`, and with those that are there.
+    pub async fn start(folder: &Path, model: PathBuf) -> Self {
         let start = Start {
-            model: Some(external::model()),
+            model: Some(model.clone()),
             checkpoints: Some(folder.join("checkpoints")),
             flags: FLAGS.map(str::to_owned).to_vec(),
             log: Some(folder.join("trainer.log")),
@@ -84,6 +93,7 @@ impl Trainer {
         let process = Process::start(&start).await;
         Self {
             client: Client::new(&process.url),
+            model,
             process,
             base_run: Mutex::default(),
             scoring: Mutex::default(),
@@ -136,9 +146,13 @@ impl Trainer {
         })
     }
 
-    /// The mean log-probability a token of the first ids of each reply, by the base model, or by an adapter that was
-    /// saved with a checkpoint of its name.
-    pub async fn score(&self, adapter: Option<&str>, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+    /// How likely the first ids of each reply are, by the base model, or by an adapter that was saved with a checkpoint of
+    /// its name.
+    pub async fn score(
+        &self,
+        adapter: Option<&str>,
+        pairs: &[Pair<'_>],
+    ) -> Result<Vec<Likelihood>> {
         let mut means = Vec::with_capacity(pairs.len());
         let Some(adapter) = adapter else {
             for call in pairs.chunks(AT_ONCE) {
@@ -208,7 +222,7 @@ impl Trainer {
     }
 
     /// The server closes the run that was used least recently: one that is gone is made again.
-    async fn by_base(&self, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+    async fn by_base(&self, pairs: &[Pair<'_>]) -> Result<Vec<Likelihood>> {
         let mut run = self.base_run.lock().await;
         if let Some(id) = &*run
             && let Ok(means) = self.forward(id, false, pairs).await
@@ -219,7 +233,12 @@ impl Trainer {
         self.forward(id, false, pairs).await
     }
 
-    async fn forward(&self, run: &str, adapter: bool, pairs: &[Pair<'_>]) -> Result<Vec<f64>> {
+    async fn forward(
+        &self,
+        run: &str,
+        adapter: bool,
+        pairs: &[Pair<'_>],
+    ) -> Result<Vec<Likelihood>> {
         let (mut datums, mut positions) = (Vec::new(), Vec::new());
         for (prompt, reply) in pairs {
             let all = [prompt, &reply[..reply.len().min(SCORED)]].concat();
@@ -232,8 +251,11 @@ impl Trainer {
         let logprobs: Vec<Vec<f64>> = read(&answer["logprobs"])?;
         let (n, n_asked) = (logprobs.len(), pairs.len());
         ensure!(n == n_asked, "{n} answers to {n_asked} sequences");
-        let mean = |of: &Vec<f64>| of.iter().sum::<f64>() / of.len().max(1) as f64;
-        Ok(logprobs.iter().map(mean).collect())
+        let likelihood = |of: &Vec<f64>| Likelihood {
+            mean: of.iter().sum::<f64>() / of.len().max(1) as f64,
+            median: median(of.iter().copied()),
+        };
+        Ok(logprobs.iter().map(likelihood).collect())
     }
 
     /// A POST; one for which there is no room is tried again.

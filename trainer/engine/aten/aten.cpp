@@ -1,8 +1,8 @@
-// What the bindings of libtorch lack. It needs the headers of a libtorch for CPUs and no others: libtorch sends each call to the
-// kernels of the tensors' device.
+// Functions of libtorch that its Rust bindings lack. To compile this file, the headers of a libtorch for CPUs are enough, also for use on
+// GPUs: libtorch chooses the kernels by the device of the tensors.
 //
-// A tensor is an `at::Tensor*`, as the bindings have it. A function that libtorch refuses writes why to `error`, which has room
-// for `ERROR_LENGTH` bytes.
+// A tensor is passed as an `at::Tensor*`, as the Rust bindings do. If libtorch throws, a function writes the message to `error`, which has
+// room for `ERROR_LENGTH` bytes.
 
 #include <ATen/Functions.h>
 #include <ATen/record_function.h>
@@ -35,7 +35,7 @@ template <typename F> void guarded(char *error, F &&f) {
   }
 }
 
-// Queries that attend to keys: all of `n_q` to all of `n_k`, or each to those up to itself.
+// A range of `n_q` queries, and the range of `n_k` keys that they attend to. If `causal`, each query attends to the keys up to its own.
 struct Part {
   int64_t q, n_q, k, n_k, causal;
 };
@@ -53,7 +53,7 @@ Flash flash(const Tensor &q, const Tensor &k, const Tensor &v, bool causal) {
   return {out, lse, {}, {}};
 }
 
-// With the output and the log-sum-exps of all parts, these are the gradients by the keys of this one.
+// The gradients of one part. `whole` has the output and the log-sum-exps of all parts together, so that these are the part's shares.
 std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor &grad, const Tensor &q, const Tensor &k, const Tensor &v,
                                                   const Flash &whole, bool causal) {
   if (q.is_cuda()) {
@@ -116,7 +116,7 @@ struct InParts : public torch::autograd::Function<InParts> {
   }
 };
 
-// What a GPU's kernel computes for several sequences, one after the other and with masks.
+// The same as the GPU's kernel for several sequences, computed one sequence after the other with masks.
 Tensor of_sequences(const Tensor &q, const Tensor &k, const Tensor &v, const std::vector<Tensor> &where, int64_t window) {
   auto at = [](const Tensor &numbers, int64_t i) { return numbers[i].item<int64_t>(); };
   std::vector<Tensor> outs;
@@ -132,7 +132,7 @@ Tensor of_sequences(const Tensor &q, const Tensor &k, const Tensor &v, const std
   return at::cat(outs);
 }
 
-// What a test sees of a thread: the calls of libtorch, and the most memory that they took at once.
+// What a test observes on a thread: the calls of libtorch, and the most memory that they took at once.
 struct Watch : public c10::MemoryReportingInfoBase {
   std::string calls;
   int64_t depth = 0, now = 0, most = 0;
@@ -169,9 +169,10 @@ Tensor *metaclaw_attention_in_parts(char *error, Tensor *q, Tensor *k, Tensor *v
   return found;
 }
 
-// Attention of new positions of several sequences, `q`, [t, heads, e], to `k` and `v`, [s, key heads, e], in one call. Of each sequence:
-// where its positions begin in `q` and, last, where they end; where its keys begin; how many keys it has, its own positions the last
-// of them; all i32. A position sees the keys up to itself, or the `window` newest of them.
+// Attention of the new positions of several sequences, `q`, [t, heads, e], to `k` and `v`, [s, key heads, e], in one call. `where` has
+// three tensors of i32: the index of each sequence's first position in `q` and, last, the number of all positions; the index of each
+// sequence's first key; the number of each sequence's keys, the last of which are those of its new positions. A position attends to the
+// keys up to its own, or to the `window` newest of these if `window` is above 0.
 Tensor *metaclaw_attention_of_sequences(char *error, Tensor *q, Tensor *k, Tensor *v, Tensor **where, int64_t max_q, int64_t max_k,
                                         int64_t window) {
   RECORD_FUNCTION("metaclaw::attention_of_sequences", {});
@@ -190,7 +191,8 @@ Tensor *metaclaw_attention_of_sequences(char *error, Tensor *q, Tensor *k, Tenso
   return found;
 }
 
-// Adds `x w'` to `sum` in place: `sum`, [n, out], f32; `x`, [n, in], and `w`, [out, in], in one dtype. A GPU does both at once.
+// Adds `x w'` to `sum` in place: `sum`, [n, out], f32; `x`, [n, in], and `w`, [out, in], in one dtype. On a GPU one kernel does this for
+// 16 bits. If libtorch refuses that once, two kernels do it from then on.
 void metaclaw_add_product(char *error, Tensor *sum, Tensor *x, Tensor *w) {
   static std::atomic<bool> at_once{true};
   RECORD_FUNCTION("metaclaw::add_product", {});
@@ -209,7 +211,7 @@ void metaclaw_add_product(char *error, Tensor *sum, Tensor *x, Tensor *w) {
   });
 }
 
-// No call on this thread builds a graph or counts versions until `metaclaw_plain_calls_end` is given the result.
+// Switches autograd off on this thread until `metaclaw_plain_calls_end` is called with the result.
 void *metaclaw_plain_calls_begin() { return new at::AutoDispatchBelowADInplaceOrView(); }
 void metaclaw_plain_calls_end(void *guard) { delete static_cast<at::AutoDispatchBelowADInplaceOrView *>(guard); }
 
@@ -225,7 +227,7 @@ void metaclaw_watch_begin() {
   c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, watch);
 }
 
-// Returns the most bytes at once. `calls` is given each call's depth and name, in order, a line each.
+// Returns the most bytes that were taken at once. `calls` gets a text with a line for each call, in order: its depth and its name.
 int64_t metaclaw_watch_end(void *list, void (*calls)(void *list, const char *lines)) {
   c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
   at::removeCallback(watch->handle);

@@ -1,4 +1,4 @@
-//! What the bindings of libtorch lack, from `aten/aten.cpp`.
+//! Functions of libtorch that its Rust bindings lack. They are implemented in `aten/aten.cpp`.
 #![expect(unsafe_code, reason = "functions of a library in another language")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -8,7 +8,7 @@ use tch::{TchError, Tensor};
 
 use crate::torch::Result;
 
-/// Queries that attend to keys.
+/// A range of queries, and the range of keys that they attend to.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -22,20 +22,21 @@ pub(crate) struct Part {
     pub(crate) causal: i64,
 }
 
-/// New positions of several sequences, one after the other, and the keys that they see; tensors are i32.
+/// Where in a batch the new positions of each sequence are, and the keys that they attend to. The tensors are i32.
 #[derive(Debug)]
 pub(crate) struct Sequences {
-    /// Where the positions of each begin and, last, where they end, `[n + 1]`.
+    /// The index of each sequence's first new position, and last the number of all, `[n + 1]`.
     pub(crate) queries: Tensor,
-    /// Where the keys of each begin, `[n + 1]`; the last number is not read.
+    /// The index of each sequence's first key, `[n + 1]`. The last number is not read.
     pub(crate) keys: Tensor,
-    /// How many keys each has, its new positions the last of them, `[n]`.
+    /// The number of each sequence's keys, `[n]`. The last of them are those of its new positions.
     pub(crate) n_keys: Tensor,
+    /// The largest numbers of new positions and of keys that a sequence has.
     pub(crate) most_queries: i64,
     pub(crate) most_keys: i64,
 }
 
-/// As the bindings have it.
+/// A tensor as the bindings hand it to C++.
 type Raw = *mut torch_sys::C_tensor;
 
 const ERROR_LENGTH: usize = 2048;
@@ -73,10 +74,11 @@ unsafe extern "C" {
     fn metaclaw_plain_calls_end(guard: *mut c_void);
 }
 
-/// While it lives, no call on this thread builds a graph or counts versions: it costs each call a part of its time.
+/// Switches autograd off on this thread until it is dropped: calls build no graph, and do not count versions of tensors, which takes
+/// time even under `no_grad`.
 pub(crate) struct PlainCalls(*mut c_void);
 
-/// Gradients of `sum(y * grad)` over all pairs by the leaves: the vector-Jacobian product. Its graph is gone afterwards.
+/// The vector-Jacobian product: gradients of the sum of `y * grad` over all pairs with respect to the leaves. The graph is freed.
 ///
 /// # Errors
 /// When no `y` depends on one of the leaves, or libtorch refuses.
@@ -107,11 +109,11 @@ pub(crate) fn vjp(pairs: &[(&Tensor, &Tensor)], leaves: &[&Tensor]) -> Result<Ve
 /// Attention of queries to the keys of their parts, without a mask; differentiable.
 ///
 /// # Shapes
-/// `q`: `[1, heads, t, e]`, `k` and `v`: `[1, key heads, s, e]`, all in one dtype. `parts`: those of the same queries follow one
-/// another, and all queries have one. Returns as `q`.
+/// `q`: `[1, heads, t, e]`, `k` and `v`: `[1, key heads, s, e]`, all in one dtype. Every query is in a part. Parts of the same queries
+/// stand next to each other. Returns the shape of `q`.
 ///
 /// # Errors
-/// What libtorch refuses, a part beyond the tensors above all.
+/// What libtorch refuses, above all a part that is not within the tensors.
 pub(crate) fn attention_in_parts([q, k, v]: [&Tensor; 3], parts: &[Part]) -> Result<Tensor> {
     // SAFETY: the tensors and the list of this length are borrowed until the call ends.
     let found = checked(|error| unsafe {
@@ -121,11 +123,11 @@ pub(crate) fn attention_in_parts([q, k, v]: [&Tensor; 3], parts: &[Part]) -> Res
     Ok(unsafe { Tensor::from_ptr(found) })
 }
 
-/// Attention of new positions of several sequences in one call. Each sees the keys of its sequence up to itself, or the `window`
-/// newest of them; inference only.
+/// Attention of the new positions of several sequences in one call; inference only. A position attends to the keys of its sequence up to
+/// its own, or to the `window` newest of these.
 ///
 /// # Shapes
-/// `q`: `[t, heads, e]`, `k` and `v`: `[s, key heads, e]`, all in one dtype, 16 bits on a GPU. Returns as `q`.
+/// `q`: `[t, heads, e]`, `k` and `v`: `[s, key heads, e]`, all in one dtype, which has 16 bits on a GPU. Returns the shape of `q`.
 ///
 /// # Errors
 /// What libtorch refuses.
@@ -152,7 +154,7 @@ pub(crate) fn attention_of_sequences(
     Ok(unsafe { Tensor::from_ptr(found) })
 }
 
-/// Adds `x Wᵀ` to a sum in place; inference only. A GPU does both in one call.
+/// Adds `x Wᵀ` to `sum` in place; inference only. On a GPU this is one call.
 ///
 /// # Shapes
 /// `sum`: `[n, out]`, f32. `x`: `[n, in]`, `weight`: `[out, in]`, in one dtype.
@@ -167,7 +169,7 @@ pub(crate) fn add_product(sum: &mut Tensor, x: &Tensor, weight: &Tensor) -> Resu
 // === impl Part ===
 
 impl Part {
-    /// How many pairs of a query and a key are computed.
+    /// The number of scores: pairs of a query and a key that it attends to.
     pub(crate) fn n_scores(&self) -> i64 {
         if self.causal == 1 {
             self.n_q * (self.n_q + 1) / 2
@@ -188,12 +190,12 @@ impl PlainCalls {
 
 impl Drop for PlainCalls {
     fn drop(&mut self) {
-        // SAFETY: it is what the call of the beginning gave, once, and on the same thread: a pointer is not `Send`.
+        // SAFETY: `begin` returned this pointer, on this thread, because a pointer is not `Send`. It is freed once.
         unsafe { metaclaw_plain_calls_end(self.0) };
     }
 }
 
-/// The functions only read the tensors that they are given so.
+/// The tensor for a function that only reads it.
 fn raw(tensor: &Tensor) -> Raw {
     tensor.as_ptr().cast_mut()
 }

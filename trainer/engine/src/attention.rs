@@ -1,11 +1,15 @@
 //! Attention of packed rows over pages: exact, and without a mask.
 //!
-//! A sequence's past lies in a few runs of consecutive positions. Each run is one call of the fused
-//! kernel on a view; the results are joined by their log-sum-exps, which is what attention over all of
-//! them at once would give (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1). New positions of a prompt attend to one another in
-//! one causal call more. What is cached stays where it is. Single rows on a CPU have a kernel of our own
-//! ([`metaclaw_kernels::attend`]); elsewhere those with short pasts are gathered for one call
-//! together. [`paged`] is the one place that a kernel of another device has to take.
+//! The cached positions of a sequence lie in a few runs of consecutive positions, and are read where they are. There are
+//! four ways, and [`PagePlan`] chooses one for a batch:
+//!
+//! - On a GPU with flash attention, one call computes all sequences.
+//! - On a CPU, new positions that are the only ones of their sequences have a kernel of our own
+//!   ([`metaclaw_kernels::attend`]).
+//! - Where that kernel does not run, their keys are copied side by side for one call, unless these are too many.
+//! - Otherwise each run of a sequence is one call of the fused kernel on a view, and one causal call more computes how
+//!   the new positions attend to one another. The results are joined by their log-sum-exps, which gives the same as
+//!   attention over all of them at once (FlashAttention, <https://arxiv.org/abs/2205.14135>, section 3.1).
 
 mod plan;
 pub mod window;
@@ -78,8 +82,8 @@ pub fn paged([q, new]: [&Tensor; 2], kv: &mut LayerKv, plan: &PagePlan) -> Resul
 /// group, t]`, f32.
 type PartialAttention = (Tensor, Tensor);
 
-/// All rows see all of the past, unless it says otherwise. The query heads of a key head are laid out as if they were positions,
-/// so that keys and values are read once for all of them.
+/// Every row attends to the whole past, except in [`Past::Newest`]. The query heads of a key head are laid out as if they were
+/// positions, so that keys and values are read once for all of them.
 fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<PartialAttention>> {
     let (n_kv, group, t, e) = q_heads.size4()?;
     let q = q_heads.f_reshape([1, n_kv, group * t, e])?;
@@ -104,7 +108,7 @@ fn over_past(q_heads: &Tensor, kv: &LayerKv, past: &Past) -> Result<Vec<PartialA
     }
 }
 
-/// Every row sees its own past alone. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same.
+/// Every row attends to its own past. `q`: `[n, n_kv_heads, group, head_dim]`. Returns the same shape.
 fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor> {
     let (n, n_kv, _, e) = q.size4()?;
     let all = |x: &Tensor| {
@@ -116,7 +120,7 @@ fn over_singles(q: &Tensor, kv: &LayerKv, singles: &Singles) -> Result<Tensor> {
     Ok(mixed)
 }
 
-/// Each row sees what `mask` shows it. Key heads are laid out as in [`among_themselves`].
+/// Each row attends to the positions that `mask` allows it. Key heads are laid out as in [`among_themselves`].
 fn over_newest(
     q: &Tensor,
     kv: &LayerKv,
@@ -132,8 +136,8 @@ fn over_newest(
     flash(q, &repeated(&kv.k)?, &repeated(&kv.v)?, Some(mask), false)
 }
 
-/// New positions see themselves and those before them. Here the key heads are the batch, and each is
-/// repeated for its query heads by a stride of 0.
+/// New positions attend to themselves and to the new positions before them. Here the key heads are the batch, and each
+/// is repeated for its query heads by a stride of 0.
 #[expect(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
@@ -158,8 +162,8 @@ fn flash(
         let call = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
         return call(q, k, v, 0.0, causal, mask, None);
     }
-    // On a GPU the kernel that also has f32; its mask is as wide as the scores and in their dtype, its log-sum-exps are
-    // filled up to whole blocks of rows.
+    // On a GPU this is the kernel that also supports f32. Its mask must have the shape and the dtype of the scores, and its
+    // log-sum-exps are padded to whole blocks of rows.
     let (rows, heads, positions, _) = q.size4()?;
     let longest = k.size4()?.2;
     let wide = |mask: &Tensor| {
@@ -194,7 +198,8 @@ pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor> {
         views.f_reshape([b, n_heads, s, e])
     };
     let (mut k, mut v) = (k.shallow_clone(), v.shallow_clone());
-    // A GPU shares key heads in 16 bits and without a mask alone. Otherwise it would write all scores down.
+    // A GPU's fused kernel shares key heads only in 16 bits and without a mask. In other cases libtorch would fall back to a kernel
+    // that keeps all scores in memory.
     let shares = q.device() == Device::Cpu || (mask.is_none() && q.f_kind()? != Kind::Float);
     if grouped && !shares {
         (k, v, grouped) = (repeated(&k)?, repeated(&v)?, false);
@@ -205,7 +210,7 @@ pub fn whole([q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Result<Tensor> {
     mixed.f_transpose(1, 2)?.f_reshape([b, t, n_heads * e])
 }
 
-/// Attention of samples of one length, `n` of them in a row: each among itself.
+/// Attention within each of `n` samples of the same length, which stand one after the other in a row.
 ///
 /// # Shapes
 /// As [`whole`] with `b = 1`, `t` a multiple of `n`.
@@ -239,8 +244,8 @@ pub(crate) fn in_parts(qkv: [&Tensor; 3], parts: &[Part]) -> Result<Tensor> {
     mixed.f_transpose(1, 2)?.f_reshape([1, t, n_heads * e])
 }
 
-/// Whether a device has a kernel that gives log-sum-exps and has a way back from them, by which parts are joined. It is tried: GPUs
-/// have it for 16 bits alone, and older ones not at all.
+/// Whether a device can compute attention in parts and join them. This needs a kernel that returns log-sum-exps and takes them in its
+/// backward pass. The answer is found by trying: GPUs have such a kernel for 16 bits only, and older GPUs have none.
 pub(crate) fn has_parts(device: Device, kind: Kind, head_dim: i64) -> Result<bool> {
     if device == Device::Cpu {
         return Ok(true);
@@ -256,7 +261,7 @@ pub(crate) fn has_parts(device: Device, kind: Kind, head_dim: i64) -> Result<boo
     Ok(in_parts([&one, &one, &one], &[itself]).is_ok())
 }
 
-/// Attention over everything that the parts saw, in f32.
+/// Joins the results of several key ranges to the attention over all of them, in f32.
 fn join(mut parts: Vec<PartialAttention>) -> Result<Tensor> {
     if parts.len() == 1
         && let Some((only, _)) = parts.pop()

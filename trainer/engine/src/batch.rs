@@ -40,7 +40,8 @@ pub enum Keep {
     All,
 }
 
-/// Angles with norms are as many numbers as all layers' queries and keys: 47 MB for so many rows of a 4B model.
+/// The most rows for which the angles of each layer are multiplied by the weights of its head norms beforehand. The results have as
+/// many numbers as the queries and keys of all layers: 47 MB for so many rows of a 4B model.
 const MOST_WITH_NORMS: usize = 64;
 
 // === impl Model ===
@@ -48,7 +49,7 @@ const MOST_WITH_NORMS: usize = 64;
 impl Model {
     /// Runs new positions of several sequences at once, writing their keys and values to the pool; inference only.
     ///
-    /// Rows of one adapter should stand together: each stretch of them is a product of its own.
+    /// Rows with the same adapter should stand together, because each stretch of them is a product of its own.
     ///
     /// # Shapes
     /// Returns the hidden states before the last norm of the positions that each sequence keeps, one after the other,
@@ -80,14 +81,10 @@ impl Model {
         let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
         let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
         let plans = self.windows.try_map(|&window| {
-            let plan = PagePlan::new(
-                new.clone(),
-                &slots,
-                heads,
-                window,
-                (first, self.batches_as_gpu),
-            )?;
-            self.placement.each(|device| plan.to_device(device))
+            self.placement.each(|device| {
+                let how = (device, self.batches_as_gpu);
+                PagePlan::new(new.clone(), &slots, heads, window, how)
+            })
         })?;
         let nets = self.config.delta.map(|net| {
             let plan = delta_plan(rows, net.kernel, first)?;
@@ -108,7 +105,7 @@ impl Model {
         let mut stack = self.stack.borrow_mut();
         let is_stacked = |stack: &AdapterStack| stack.is_of(&segments);
         if self.batches_as_gpu && !segments.is_empty() && !stack.as_ref().is_some_and(is_stacked) {
-            // What was there goes first.
+            // The old stack is freed before the new one is made.
             *stack = None;
             let maps = self.weights.layers.iter().map(LayerWeights::maps);
             *stack = AdapterStack::new(maps, &segments, self.kind)?;

@@ -19,7 +19,7 @@ pub use self::index::{CheckpointEntry, CheckpointIndex};
 use self::state::{MANIFEST, State};
 use crate::adapter::{self, AdapterError, BaseId, BaseSpec, Files, pretty};
 use crate::folder;
-use crate::lora::{Lora, LoraError};
+use crate::lora::{self, Lora, LoraError};
 use crate::optim::AdamState;
 use crate::placement::Placement;
 use crate::tensors;
@@ -203,21 +203,10 @@ fn take(
     lora: &Lora,
     which: &'static str,
 ) -> Result<Vec<Tensor>, LoraError> {
-    let one = |(name, param): (String, &Tensor)| {
-        let name = format!("{which}.{name}");
-        let Some(tensor) = tensors.remove(&name) else {
-            return Err(LoraError::Missing { name });
-        };
-        let (found, wanted) = (tensor.size(), param.size());
-        if found == wanted {
-            return Ok(tensor);
-        }
-        Err(LoraError::Shape {
-            name,
-            found,
-            wanted,
-        })
-    };
     let pairs = lora.names().into_iter().zip(lora.params());
-    pairs.map(one).collect()
+    let taken = pairs.map(|(name, param)| {
+        let name = format!("{which}.{name}");
+        lora::take(tensors, name, &param.size())
+    });
+    taken.collect()
 }

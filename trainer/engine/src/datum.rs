@@ -1,7 +1,5 @@
 //! Checks datums against a model and a loss, once. A [`Datum`] already guarantees that its fields have one shape and
 //! finite numbers.
-//!
-//! That its fields have one shape and finite numbers a [`Datum`] says by being one.
 
 mod error;
 

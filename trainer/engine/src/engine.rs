@@ -193,11 +193,9 @@ impl Engine {
         function: impl FnOnce(&mut EngineState) -> T + Send + 'static,
     ) -> Result<T, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.submit(Box::new(state::CallJob::new(
-            move |state: &mut EngineState| {
-                let _ = reply.send(function(state));
-            },
-        )))?;
+        self.submit(Box::new(Some(move |state: &mut EngineState| {
+            let _ = reply.send(function(state));
+        })))?;
         answer.await.map_err(|_| EngineError::Failed)
     }
 

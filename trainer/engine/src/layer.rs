@@ -1,8 +1,9 @@
 //! One transformer layer: the only forward pass in this crate, for decoding and for training alike.
 //!
 //! Axes: `b` rows, `t` new positions, `d` hidden, `h` heads, `e` head size.
-//! Nothing here works in place on weights, which are mapped read-only. Training differentiates this function with respect to `x` and
-//! the LoRA tensors. With [`Attention::Paged`], which is for inference, the residual stream is one tensor that all layers add to.
+//! Nothing here works in place on weights, which are mapped read-only. Training differentiates this function with
+//! respect to `x` and the LoRA tensors. With [`Attention::Paged`], which is for inference, all layers add to the residual
+//! stream in place.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -153,7 +154,7 @@ pub fn layer_forward<'a>(
     Ok(x)
 }
 
-/// Adds the last product of half a layer to the residual stream in place.
+/// Adds the output of half a layer, attention or MLP, to the residual stream in place. `x` is the input of its last map.
 fn add_to(
     config: &ModelConfig,
     sum: &mut Tensor,
@@ -209,7 +210,7 @@ pub fn mlp_half<'a>(
     x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
 }
 
-/// What the last product of the second half is made of.
+/// The input of the MLP's last map.
 fn gated(
     config: &ModelConfig,
     w: &LayerWeights,
@@ -248,7 +249,7 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64, kind: Kind) -> Result<Ten
     in_kind(&normed, kind)
 }
 
-/// Without a call of libtorch where it is in this dtype already.
+/// Converts a tensor. One that has the dtype already costs no call of libtorch.
 fn in_kind(x: &Tensor, kind: Kind) -> Result<Tensor> {
     if x.f_kind()? == kind {
         return Ok(x.shallow_clone());
@@ -350,8 +351,9 @@ fn qkv_in_place(
     Ok((split(&all, [h, 2 * kv], 2)?, gate))
 }
 
-/// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normed where the model does that;
-/// values; and apart from them the gates. Weights of norms may be left to the angles.
+/// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normalised if the model does that; values.
+/// The gates are returned beside them. If `angles_have_norms`, the rotation multiplies by the weights of the norms, so that they are
+/// left out here.
 #[expect(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"

@@ -1,9 +1,10 @@
-//! A linear map: weight, bias and whatever adapters stand beside them.
+//! A linear map: weight, bias and the adapters beside them.
 //!
-//! Maps that read the same input are one matrix (q, k and v; gate and up), so that a step on a CPU reads one
-//! long matrix instead of three short ones. The adapters of its parts are one product with the stacked A and
-//! one with their B in blocks; those of a few rows on a CPU are computed together ([`metaclaw_kernels::adapt`]), those of a batch on a
-//! GPU as two products of matrices side by side ([`AdapterStack`]).
+//! Projections that read the same input are one matrix (q, k and v; gate and up), so that a step on a CPU reads one
+//! long matrix instead of three short ones. The adapters of such projections are computed by one product with their `A`
+//! one under the other, and one with their `B` in blocks. If the rows of a batch have several adapters, all of them are
+//! computed in one call for a few rows on a CPU ([`metaclaw_kernels::adapt`]), and by two batched products on a GPU
+//! ([`AdapterStack`]).
 
 use tch::Tensor;
 
@@ -36,7 +37,7 @@ pub enum LayerAdapters<'a> {
         /// Which layer of their adapters.
         layer: usize,
     },
-    /// As `Rows`, on a GPU.
+    /// The same for a batch on a GPU.
     Stacked {
         stack: &'a AdapterStack,
         segments: &'a [Segment<'a>],
@@ -94,7 +95,8 @@ impl Linear {
         }
     }
 
-    /// Adds the map to a sum in place where that is one call on a GPU, which it is without bias and adapters. Returns whether it did.
+    /// Adds the map's output to `sum` in place. It does so only for a map without bias and adapters, because a GPU computes that in
+    /// one call. Returns whether it did.
     ///
     /// # Shapes
     /// `sum`: `[1, t, out]`, f32. `x`: `[1, t, in]`, the engine's dtype.
@@ -111,7 +113,8 @@ impl Linear {
         Ok(true)
     }
 
-    /// Computes all adapters in one call, for few rows and served sets. Returns whether it did.
+    /// Computes all adapters in one call. It does so only for few rows, and for adapters that are prepared for serving. Returns
+    /// whether it did.
     fn adapt_together(
         &self,
         x: &Tensor,

@@ -4,10 +4,10 @@
 //! The parameters of a set are *immutable*: an optimiser step makes a new set, so that a stream that
 //! samples with the old one, or a training job that is half done, never sees a weight move.
 //!
-//! Masters are f32. On a CPU so is the branch, over a bf16 base too: it is a few percent of a step (SmolLM2, two
-//! cores, 480 tokens: 2.5 s, and 2.5 s with the branch in bf16). On a GPU it is in the dtype of the base
-//! ([`Lora::with_layers_in`]), in training and serving alike, so that both sides of an importance ratio agree: in f32 a step took 1.2
-//! times as long.
+//! Parameters, gradients and optimiser state are f32. On a CPU, the products `B A x` are also computed in f32, even
+//! beside a bf16 base, because they are a few percent of a step (SmolLM2, two cores, 480 tokens: 2.5 s in f32 and in
+//! bf16). On a GPU they are computed in the dtype of the base ([`Lora::with_layers_in`]), because a step in f32 took 1.2
+//! times as long. Training and serving use the same dtype, so that both sides of an importance ratio agree.
 
 mod error;
 mod head;
@@ -27,8 +27,8 @@ pub use self::error::LoraError;
 pub use self::head::HeadLora;
 pub use self::layer::{LayerLora, LoraPair, LowRank};
 use self::param::Param;
-pub use self::projection::{FusedPart, Projection, Side, peft_head_name, peft_name};
-use self::projection::{N_PROJECTIONS, PEFT_HEAD_BASE};
+pub use self::projection::{FusedPart, Projection};
+use self::projection::{N_PROJECTIONS, PEFT_HEAD_BASE, Side};
 pub use self::segment::Segment;
 pub use self::spec::LoraSpec;
 pub use self::stack::AdapterStack;
@@ -99,11 +99,7 @@ impl Lora {
             check_shape(PEFT_HEAD_BASE.into(), &base, &[dims.vocab, dims.hidden])?;
         }
         let set = Self::build(spec, dims, n_layers, |param, wanted| {
-            let name = param.peft_name(dims.layers_at);
-            let Some(tensor) = tensors.remove(&name) else {
-                return Err(LoraError::Missing { name });
-            };
-            check_shape(name, &tensor, &wanted)?;
+            let tensor = take(&mut tensors, param.peft_name(dims.layers_at), &wanted)?;
             Ok(tensor.f_to_kind(Kind::Float)?)
         })?;
         match tensors.into_keys().next() {
@@ -120,30 +116,26 @@ impl Lora {
     ) -> Result<Self, LoraError> {
         let spec = spec.checked(&dims)?;
         let (scale, rank) = (spec.scale(), spec.rank);
+        let mut side = |param: Param| make(param, param.shape(&dims, rank));
+        let mut pair = |of: &dyn Fn(Side) -> Param| {
+            let (a, b) = (side(of(Side::A))?, side(of(Side::B))?);
+            Ok::<_, LoraError>(LoraPair { a, b })
+        };
         let mut layers = Vec::with_capacity(n_layers);
         for layer in 0..n_layers {
             let mut pairs = [const { None }; N_PROJECTIONS];
             let here = spec.targets.layers.iter();
             for &target in here.filter(|&&target| dims.has(layer, target)) {
-                let mut side = |side| {
-                    let shape = dims.shape(target, side, rank);
-                    make(Param::Layer(layer, target, side), shape)
-                };
-                pairs[target as usize] = Some(LoraPair {
-                    a: side(Side::A)?,
-                    b: side(Side::B)?,
-                });
+                pairs[target as usize] = Some(pair(&|side| Param::Layer(layer, target, side))?);
             }
             layers.push(LayerLora::new(scale, pairs));
         }
-        let mut side = |side| make(Param::Head(side), dims.head_shape(side, rank));
-        let head = if spec.targets.lm_head {
-            let (a, b) = (side(Side::A)?, side(Side::B)?);
-            let pair = LoraPair { a, b };
-            Some(HeadLora { scale, pair })
-        } else {
-            None
-        };
+        let head = spec
+            .targets
+            .lm_head
+            .then(|| pair(&Param::Head))
+            .transpose()?;
+        let head = head.map(|pair| HeadLora { scale, pair });
         Ok(Self {
             spec,
             dims,
@@ -213,17 +205,32 @@ impl Lora {
     /// The same set with each parameter replaced, in the order of [`Lora::params`].
     ///
     /// # Shapes
-    /// `f` is given, and must return, those of [`Lora::params`]; the dtype may change.
+    /// `f` is given, and must return, those of [`Lora::params`]; the dtype may change. For a set that serves it is also given the
+    /// tensors that hold several `A`.
     ///
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        let layers = self.layers.iter().map(|layer| layer.try_map(&mut f));
+        self.try_map_parts(|_, tensor| f(tensor))
+    }
+
+    /// As [`Lora::try_map`]. `f` is also given the layer; `None` is the LM head.
+    fn try_map_parts<E>(
+        &self,
+        mut f: impl FnMut(Option<usize>, &Tensor) -> Result<Tensor, E>,
+    ) -> Result<Self, E> {
+        let layers = self.layers.iter().enumerate();
+        let layers = layers.map(|(i, layer)| layer.try_map(|tensor| f(Some(i), tensor)));
+        let layers = layers.collect::<Result<_, E>>()?;
+        let head = self
+            .head
+            .as_ref()
+            .map(|head| head.try_map(|tensor| f(None, tensor)));
         Ok(Self {
             spec: self.spec.clone(),
             dims: self.dims,
-            layers: layers.collect::<Result<_, E>>()?,
-            head: self.head.as_ref().map(|head| head.try_map(f)).transpose()?,
+            layers,
+            head: head.transpose()?,
         })
     }
 
@@ -266,11 +273,10 @@ impl Lora {
     /// # Errors
     /// What libtorch refuses.
     pub fn with_layers_in(&self, kind: Kind) -> Result<Self> {
-        let mut narrow = self.shallow_clone();
-        for (narrow, layer) in narrow.layers.iter_mut().zip(&self.layers) {
-            *narrow = layer.converted(|t| t.f_to_kind(kind))?;
-        }
-        Ok(narrow)
+        self.try_map_parts(|layer, tensor| match layer {
+            Some(_) => tensor.f_to_kind(kind),
+            None => Ok(tensor.shallow_clone()),
+        })
     }
 
     /// The same set without gradients, in f32, with each layer on its device. Tensors that already fit are shared by
@@ -282,15 +288,10 @@ impl Lora {
     /// # Errors
     /// What libtorch refuses.
     pub fn placed(&self, placement: &Placement) -> Result<Self> {
-        let to = |t: &Tensor, device| t.f_detach()?.f_to_device(device)?.f_to_kind(Kind::Float);
-        let layers = self.layers.iter().enumerate();
-        let layers = layers.map(|(i, layer)| layer.converted(|t| to(t, placement.of(i))));
-        let head = |head: &HeadLora| head.try_map(|t| to(t, placement.last()));
-        Ok(Self {
-            spec: self.spec.clone(),
-            dims: self.dims,
-            layers: layers.collect::<Result<_, _>>()?,
-            head: self.head.as_ref().map(head).transpose()?,
+        self.try_map_parts(|layer, tensor| {
+            let device = layer.map_or_else(|| placement.last(), |layer| placement.of(layer));
+            let there = tensor.f_detach()?.f_to_device(device)?;
+            there.f_to_kind(Kind::Float)
         })
     }
 
@@ -302,21 +303,24 @@ impl Lora {
     /// # Errors
     /// What libtorch refuses.
     pub fn handles(&self) -> Result<Self> {
-        let layers = self
-            .layers
-            .iter()
-            .map(|layer| layer.converted(Tensor::f_detach));
-        let head = self
-            .head
-            .as_ref()
-            .map(|head| head.try_map(Tensor::f_detach));
-        Ok(Self {
-            spec: self.spec.clone(),
-            dims: self.dims,
-            layers: layers.collect::<Result<_, _>>()?,
-            head: head.transpose()?,
-        })
+        self.try_map(Tensor::f_detach)
     }
+}
+
+/// Takes a tensor of a shape out of those of a file.
+///
+/// # Errors
+/// [`LoraError::Missing`] and [`LoraError::Shape`].
+pub(crate) fn take(
+    tensors: &mut BTreeMap<String, Tensor>,
+    name: String,
+    wanted: &[i64],
+) -> Result<Tensor, LoraError> {
+    let Some(tensor) = tensors.remove(&name) else {
+        return Err(LoraError::Missing { name });
+    };
+    check_shape(name, &tensor, wanted)?;
+    Ok(tensor)
 }
 
 fn check_shape(name: String, tensor: &Tensor, wanted: &[i64]) -> Result<(), LoraError> {

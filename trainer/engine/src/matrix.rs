@@ -1,11 +1,11 @@
-//! The numbers of a linear map, of the embedding and of the LM head: as they are, or rounded to 8 bits.
+//! The matrices of linear maps, of the embedding and of the LM head: as they are, or rounded to 8 bits.
 //!
-//! Rounded (`int8`), a row of a matrix is whole numbers from -127 to 127 times a scale of its own, its largest number over
-//! 127: half the memory of bf16, a quarter of f32, and a token of a reply reads so much less. It is what torchao calls
-//! int8 weight-only; activations stay as they are. On a CPU a few rows are multiplied with the rounded numbers
-//! themselves (`few_rows`). For many rows, and where there is a way back, the matrix is made from its rounded numbers first, so that
-//! training sees the weights that serve. A GPU does not serve rounded numbers: ATen's product of that form (`_weight_int8pack_mm`)
-//! takes eleven times as long as one in bf16 (H100, libtorch 2.11, one row).
+//! A rounded (`int8`) matrix has whole numbers from -127 to 127, and for each row a scale: the row's largest number
+//! divided by 127. This takes half the memory of bf16, a quarter of f32, and each token of a reply reads so much less.
+//! torchao calls it int8 weight-only: activations are not rounded. On a CPU, a few input rows are multiplied with the
+//! rounded numbers (`few_rows`). For more rows, and for training, the matrix is first expanded from its rounded numbers,
+//! so that training uses the weights that serve. Replies on a GPU do not use rounded matrices, because ATen's product for
+//! them (`_weight_int8pack_mm`) takes eleven times as long as one in bf16 (H100, libtorch 2.11, one row).
 
 use tch::{Device, Kind, Tensor};
 
@@ -103,8 +103,8 @@ impl Matrix {
         x.f_linear(&self.plain()?, bias)
     }
 
-    /// As [`Self::product`], by the fastest way that there is for these rows. Training does not take it: what is computed again
-    /// on the way down, with a way back, has to be the same to the last bit.
+    /// As [`Self::product`], by the fastest way for so many rows. Training does not use it, because a layer that the backward pass
+    /// computes again must give the same bits as in the forward pass.
     ///
     /// # Shapes
     /// As [`Self::product`].
@@ -122,8 +122,8 @@ impl Matrix {
         }
     }
 
-    /// `W x` of a few rows on a CPU, in f32: nothing is rounded to the dtype of [`Self::kind`]. `None` of many rows, where there is
-    /// a way back, and where this machine does not have it.
+    /// `W x` of a few rows on a CPU, in f32: nothing is rounded to the dtype of [`Self::kind`]. `None` for many rows, for an input with
+    /// a gradient, and on a machine without the kernels.
     ///
     /// # Shapes
     /// `x`: `[.., in]`, any float dtype. Returns `[.., out]`, f32.
@@ -137,7 +137,7 @@ impl Matrix {
         }
     }
 
-    /// The matrix as it is multiplied with: a handle, or made from its rounded numbers.
+    /// The matrix in the form that libtorch multiplies: a handle, or expanded from its rounded numbers.
     ///
     /// # Shapes
     /// Returns `[out, in]` in the dtype of [`Self::kind`].

@@ -35,13 +35,14 @@ pub struct Model {
     pub quantization: Option<Quantization>,
     /// The device of each layer.
     pub placement: Placement,
-    /// Whether attention may be computed in parts (`attention::has_parts`).
+    /// Whether attention can be computed in parts on these devices (`attention::has_parts`).
     pub(crate) has_parts: bool,
-    /// Batches are computed as on a GPU: attention of all sequences in one call, the adapters of all rows stacked.
+    /// Whether batches are computed as on a GPU: attention of all sequences in one call, and the adapters of all rows stacked. Tests set
+    /// it on a CPU.
     pub batches_as_gpu: bool,
-    /// The weights of all head norms, `[layers, 1, heads, head_dim]`, where layers have them and are on one GPU.
+    /// The weights of all head norms, `[layers, 1, heads, head_dim]`, if the layers have such norms and are on one GPU.
     pub(crate) head_norms: Option<Tensor>,
-    /// The adapters of the last batch, if they were stacked.
+    /// The stacked adapters of the last batch, for the next one.
     pub(crate) stack: RefCell<Option<AdapterStack>>,
 }
 
@@ -170,13 +171,8 @@ impl Model {
             self.placement.each(|device| here.to_device(device))
         })?;
         let masks = self.windows.try_map(|&window| {
-            let mask = window::of_whole_rows(t, window, self.kind, self.placement.first())?;
-            let there = |device| {
-                mask.as_ref()
-                    .map(|mask| mask.f_to_device(device))
-                    .transpose()
-            };
-            self.placement.each(there)
+            let mask = |device| window::of_whole_rows(t, window, self.kind, device);
+            self.placement.each(mask)
         })?;
         let nets = self.config.delta.map(|net| {
             let (state, tail) = (0, 0);

@@ -30,7 +30,7 @@ pub struct RopeSlice {
     pub cos: Tensor,
     /// The sines, as `cos`, with the first half negated.
     pub sin: Tensor,
-    /// Whether the weights of head norms are multiplied in ([`RopeSlice::with_norms`]).
+    /// Whether they are multiplied by the weights of head norms ([`RopeSlice::with_norms`]).
     pub has_norms: bool,
 }
 
@@ -125,7 +125,7 @@ impl RopeSlice {
         })
     }
 
-    /// The angles of each layer with the weights of its head norms multiplied in: a product less in every layer.
+    /// The angles multiplied by the weights of each layer's head norms, which saves a product in every layer.
     ///
     /// # Shapes
     /// `weights`: `[layers, 1, heads, head_dim]`, the dtype of the angles. `cos` and `sin`: `[t, heads, head_dim]`.
@@ -163,13 +163,13 @@ impl RopeSlice {
             .f_addcmul(&x.f_roll([half], [-1])?, &self.sin)
     }
 
-    /// As [`Self::rotate`], into a place that `x` may be in itself; inference only.
+    /// As [`Self::rotate`], but writes the result to `place`, which may be the memory of `x`; inference only.
     ///
     /// # Shapes
-    /// `x` and `place` as there.
+    /// `x` and `place`: as in [`Self::rotate`].
     ///
     /// # Errors
-    /// As there.
+    /// When shapes do not broadcast.
     pub fn rotate_into(&self, x: &Tensor, place: &mut Tensor) -> Result<()> {
         let (width, turned) = self.widths(x);
         if turned < width {

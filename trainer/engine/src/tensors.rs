@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
+use std::num::TryFromIntError;
 use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Metadata, TensorInfo};
@@ -82,8 +83,15 @@ pub fn write<'a>(
 ) -> Result<(), FileError> {
     let mut tensors: Vec<_> = tensors.collect();
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let shapes = tensors.iter().map(|(name, tensor)| {
+        let shape = tensor.size().into_iter().map(usize::try_from);
+        Ok((name.clone(), shape.collect::<Result<_, _>>()?))
+    });
+    let shapes = shapes.collect::<Result<Vec<_>, TryFromIntError>>();
+    let header = shapes.map_err(|error| error.to_string());
+    let header = header.and_then(|shapes| header_of(Dtype::F32, shapes));
+    let header = header.map_err(|detail| FileError::damaged(file, detail))?;
     let failed = FileError::writing(file);
-    let header = header(&tensors).map_err(|detail| FileError::damaged(file, detail))?;
     let mut open = File::create(file).map_err(&failed)?;
     open.write_all(&header).map_err(&failed)?;
     let mut bytes = Vec::new();
@@ -94,25 +102,30 @@ pub fn write<'a>(
     open.sync_all().map_err(failed)
 }
 
-fn header(tensors: &[(String, &Tensor)]) -> Result<Vec<u8>, String> {
+/// What a safetensors file begins with that holds tensors of one type in this order. The error is a message.
+pub(crate) fn header_of(
+    dtype: Dtype,
+    shapes: Vec<(String, Vec<usize>)>,
+) -> Result<Vec<u8>, String> {
+    const ALIGNMENT: usize = 64;
     let mut end = 0;
-    let info = |(name, tensor): &(String, &Tensor)| {
+    let infos = shapes.into_iter().map(|(name, shape)| {
         let start = end;
-        end += tensor.numel() * Dtype::F32.bitsize() / 8;
-        let shape = tensor.size().into_iter().map(usize::try_from);
+        end += shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let data_offsets = (start, end);
         let info = TensorInfo {
-            dtype: Dtype::F32,
-            shape: shape.collect::<Result<_, _>>().map_err(|e| e.to_string())?,
-            data_offsets: (start, end),
+            dtype,
+            shape,
+            data_offsets,
         };
-        Ok((name.clone(), info))
-    };
-    let infos = tensors.iter().map(info).collect::<Result<_, String>>()?;
+        (name, info)
+    });
     let format = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let metadata = Metadata::new(Some(format), infos).map_err(|error| error.to_string())?;
+    let metadata = Metadata::new(Some(format), infos.collect());
+    let metadata = metadata.map_err(|error| error.to_string())?;
     let mut text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
-    // Numbers begin at a multiple of their size, so that the file can be mapped.
-    text.resize(text.len().next_multiple_of(8), b' ');
+    // Numbers begin at such a multiple, so that the file can be mapped.
+    text.resize((text.len() + 8).next_multiple_of(ALIGNMENT) - 8, b' ');
     let mut header = (text.len() as u64).to_le_bytes().to_vec();
     header.append(&mut text);
     Ok(header)

@@ -195,9 +195,9 @@ fn linear(
     })
 }
 
-/// The same matrix `[out, in]`, where it is f32 and few rows are MKL's with the numbers of one input side by side in memory: MKL then
-/// multiplies 4 to 32 rows, replies side by side and short prompts, in 0.4 to 0.8 of the time, one row and 64 in the same. Our own
-/// kernels read rows as they are.
+/// The same matrix `[out, in]`, in the memory layout that is best for products of few rows. For f32 on a CPU without our own kernels these
+/// are MKL's products, and the matrix is stored by columns: MKL then multiplies 4 to 32 rows (replies side by side, short prompts) in 0.4
+/// to 0.8 of the time, and one row or 64 in the same time. Our own kernels read a matrix by rows.
 fn for_few_rows(weight: Tensor) -> Result<Tensor> {
     let is_mkls = weight.f_kind()? == Kind::Float && weight.device() == Device::Cpu;
     if !is_mkls || few_rows::are_here() {

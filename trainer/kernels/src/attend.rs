@@ -6,7 +6,7 @@
 //! results of segments of positions are combined by the sums of their exponentials (FlashAttention,
 //! <https://arxiv.org/abs/2205.14135>, section 3.1).
 
-use std::{ops::Range, sync::Mutex};
+use std::ops::Range;
 
 use crate::job::ProductJob;
 use crate::lanes::Weight;
@@ -31,12 +31,7 @@ struct Partial {
 }
 
 /// Returns whether the lengths fit. The sizes of the heads were checked before.
-pub(crate) fn fits<W>(
-    q: &[f32],
-    cached: &Cached<'_, W>,
-    heads: Heads,
-    pasts: &[Vec<Range<usize>>],
-) -> bool {
+fn fits<W>(q: &[f32], cached: &Cached<'_, W>, heads: Heads, pasts: &[Vec<Range<usize>>]) -> bool {
     let Heads { n, n_kv, width } = heads;
     let n_positions = cached.keys.len() / (n_kv * width);
     let is_whole = n_positions * n_kv * width == cached.keys.len();
@@ -50,6 +45,7 @@ pub(crate) fn fits<W>(
         && pasts.iter().all(has_past)
 }
 
+/// As [`crate::attend`]. Returns false if the lengths do not fit.
 pub(crate) fn attend<W: Weight>(
     q: &[f32],
     cached: &Cached<'_, W>,
@@ -57,7 +53,10 @@ pub(crate) fn attend<W: Weight>(
     pasts: &[Vec<Range<usize>>],
     out: &mut [f32],
     threads: usize,
-) {
+) -> bool {
+    if out.len() != q.len() || !fits(q, cached, heads, pasts) {
+        return false;
+    }
     let Heads { n, n_kv, width } = heads;
     let sharing = n / n_kv;
     let partial = Partial {
@@ -67,21 +66,12 @@ pub(crate) fn attend<W: Weight>(
     };
     let stretches = stretches(pasts, n_kv);
     let mut partials = vec![0.0; stretches.len() * partial.size];
-    let left = Mutex::new(
-        stretches
-            .iter()
-            .zip(partials.chunks_exact_mut(partial.size)),
-    );
-    team::run(threads, &|| {
-        loop {
-            let next = left.lock().ok().and_then(|mut left| left.next());
-            let Some((stretch, found)) = next else {
-                return;
-            };
-            let first = (stretch.row * n + stretch.kv_head * sharing) * width;
-            let q = &q[first..][..sharing * width];
-            partial.compute(q, cached, n_kv, stretch, found);
-        }
+    let places = partials.chunks_exact_mut(partial.size);
+    let tasks = stretches.iter().zip(places);
+    team::each(threads, tasks, |(stretch, found)| {
+        let first = (stretch.row * n + stretch.kv_head * sharing) * width;
+        let q = &q[first..][..sharing * width];
+        partial.compute(q, cached, n_kv, stretch, found);
     });
     let mut done = 0;
     for row_and_head in stretches.chunk_by(|a, b| (a.row, a.kv_head) == (b.row, b.kv_head)) {
@@ -93,6 +83,7 @@ pub(crate) fn attend<W: Weight>(
         partial.join(own, &mut out[first..][..sharing * width]);
         done += row_and_head.len();
     }
+    true
 }
 
 fn stretches(pasts: &[Vec<Range<usize>>], n_kv: usize) -> Vec<Stretch> {

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::terms::{ALIGNMENT, Scales};
 
@@ -22,12 +21,6 @@ pub(crate) struct ProductJob<'a, W> {
     /// `[n, n_out]`. Threads write to different parts of it.
     pub(crate) y: *mut f32,
     borrowed: PhantomData<&'a mut [f32]>,
-}
-
-pub(crate) struct Parts {
-    next: AtomicUsize,
-    size: usize,
-    all: usize,
 }
 
 // === impl ProductJob ===
@@ -62,22 +55,13 @@ impl<'a, W> ProductJob<'a, W> {
         self.x.len() / self.width
     }
 
-    pub(crate) fn in_parts(&self, threads: usize) -> Parts {
+    /// The rows of the matrix that a thread takes at once.
+    pub(crate) fn in_parts(&self, threads: usize) -> impl Iterator<Item = Range<usize>> {
         let size = self.n_out / (threads.max(1) * PARTS_A_THREAD);
-        Parts {
-            next: AtomicUsize::new(0),
-            size: size.next_multiple_of(BLOCK).max(BLOCK),
-            all: self.n_out,
-        }
-    }
-}
-
-// === impl Parts ===
-
-impl Parts {
-    pub(crate) fn next(&self) -> Option<Range<usize>> {
-        let start = self.next.fetch_add(self.size, Ordering::Relaxed);
-        (start < self.all).then(|| start..self.all.min(start + self.size))
+        let (size, all) = (size.next_multiple_of(BLOCK).max(BLOCK), self.n_out);
+        (0..all)
+            .step_by(size)
+            .map(move |start| start..all.min(start + size))
     }
 }
 

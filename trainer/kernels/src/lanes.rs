@@ -13,10 +13,9 @@ use std::arch::x86_64::{
     _mm_storeu_ps, _mm256_add_ps, _mm256_castps256_ps128, _mm256_castsi256_ps,
     _mm256_cvtepi8_epi32, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_extractf128_ps,
     _mm256_fmadd_ps, _mm256_hadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_castps512_ps256,
-    _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
-    _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm256_slli_epi32, _mm256_storeu_ps, _mm512_castps512_ps256, _mm512_castsi512_ps,
+    _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_extractf32x8_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
 };
 
 /// Vectors of f32.
@@ -27,7 +26,6 @@ pub(crate) unsafe trait Lanes {
     type V: Copy;
     const N: usize;
 
-    unsafe fn zero() -> Self::V;
     unsafe fn splat(x: f32) -> Self::V;
     /// Writes [`Lanes::N`] numbers. There must be room for them.
     unsafe fn write(to: *mut f32, v: Self::V);
@@ -90,12 +88,6 @@ unsafe impl Lanes for Avx512 {
     const N: usize = 16;
 
     #[inline(always)]
-    unsafe fn zero() -> __m512 {
-        // SAFETY: as above, here and below.
-        unsafe { _mm512_setzero_ps() }
-    }
-
-    #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
         // SAFETY: see above.
         unsafe { _mm512_set1_ps(x) }
@@ -124,12 +116,6 @@ unsafe impl Lanes for Avx512 {
 unsafe impl Lanes for Avx2 {
     type V = __m256;
     const N: usize = 8;
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256 {
-        // SAFETY: as above, here and below.
-        unsafe { _mm256_setzero_ps() }
-    }
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m256 {

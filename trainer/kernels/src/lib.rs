@@ -21,7 +21,11 @@
 //! on the number of rows or threads.
 #![cfg_attr(
     not(all(target_arch = "x86_64", unix)),
-    expect(dead_code, reason = "there are kernels for x86-64 alone")
+    expect(
+        dead_code,
+        unused_variables,
+        reason = "there are kernels for x86-64 alone"
+    )
 )]
 
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -39,9 +43,8 @@ mod tile;
 
 use std::ops::Range;
 
-use crate::job::ProductJob;
+use crate::terms::MOST_SHARING;
 pub use crate::terms::{ALIGNMENT, Heads, LowRankPair, RowMajorMatrix, Scales, Slot};
-use crate::terms::{Cached, MOST_SHARING};
 
 /// Returns whether [`product`] works on this machine with so many threads.
 pub fn is_supported(threads: usize) -> bool {
@@ -64,16 +67,17 @@ pub fn product(
     y: &mut [f32],
     threads: usize,
 ) -> bool {
-    if !is_supported(threads) {
-        return false;
-    }
-    match matrix {
-        RowMajorMatrix::F32(w) => run(ProductJob::new(x, w, width, None, y), threads),
-        RowMajorMatrix::Bf16(w) => run(ProductJob::new(x, w, width, None, y), threads),
-        RowMajorMatrix::Int8 { rounded, scales } => {
-            run(ProductJob::new(x, rounded, width, Some(scales), y), threads)
-        }
-    }
+    #[cfg(all(target_arch = "x86_64", unix))]
+    return is_supported(threads)
+        && match matrix {
+            RowMajorMatrix::F32(w) => tile::product(x, w, width, None, y, threads),
+            RowMajorMatrix::Bf16(w) => tile::product(x, w, width, None, y, threads),
+            RowMajorMatrix::Int8 { rounded, scales } => {
+                tile::product(x, rounded, width, Some(scales), y, threads)
+            }
+        };
+    #[cfg(not(all(target_arch = "x86_64", unix)))]
+    return false;
 }
 
 /// Adds the outputs of the adapters of `slots` for `x` to `y`.
@@ -121,65 +125,29 @@ pub fn attend(
     out: &mut [f32],
     threads: usize,
 ) -> bool {
-    if !attends(heads, threads) || out.len() != q.len() {
-        return false;
-    }
-    match (keys, values) {
-        (RowMajorMatrix::F32(keys), RowMajorMatrix::F32(values)) => {
-            over(q, &Cached { keys, values }, heads, pasts, out, threads)
-        }
-        (RowMajorMatrix::Bf16(keys), RowMajorMatrix::Bf16(values)) => {
-            over(q, &Cached { keys, values }, heads, pasts, out, threads)
-        }
-        _ => false,
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", unix))]
-fn over<W: lanes::Weight>(
-    q: &[f32],
-    cached: &Cached<'_, W>,
-    heads: Heads,
-    pasts: &[Vec<Range<usize>>],
-    out: &mut [f32],
-    threads: usize,
-) -> bool {
-    let fits = attend::fits(q, cached, heads, pasts);
-    if fits {
-        attend::attend(q, cached, heads, pasts, out, threads);
-    }
-    fits
-}
-
-#[cfg(not(all(target_arch = "x86_64", unix)))]
-fn over<W>(
-    _q: &[f32],
-    _cached: &Cached<'_, W>,
-    _heads: Heads,
-    _pasts: &[Vec<Range<usize>>],
-    _out: &mut [f32],
-    _threads: usize,
-) -> bool {
-    false
-}
-
-#[cfg(all(target_arch = "x86_64", unix))]
-fn run<W: lanes::Weight>(job: Option<ProductJob<'_, W>>, threads: usize) -> bool {
-    let Some(job) = job else {
-        return false;
-    };
-    let rows = job.in_parts(threads);
-    team::run(threads, &|| {
-        while let Some(rows) = rows.next() {
-            tile::compute(&job, rows);
-        }
-    });
-    true
-}
-
-#[cfg(not(all(target_arch = "x86_64", unix)))]
-fn run<W>(_job: Option<ProductJob<'_, W>>, _threads: usize) -> bool {
-    false
+    #[cfg(all(target_arch = "x86_64", unix))]
+    return attends(heads, threads)
+        && match (keys, values) {
+            (RowMajorMatrix::F32(keys), RowMajorMatrix::F32(values)) => attend::attend(
+                q,
+                &terms::Cached { keys, values },
+                heads,
+                pasts,
+                out,
+                threads,
+            ),
+            (RowMajorMatrix::Bf16(keys), RowMajorMatrix::Bf16(values)) => attend::attend(
+                q,
+                &terms::Cached { keys, values },
+                heads,
+                pasts,
+                out,
+                threads,
+            ),
+            _ => false,
+        };
+    #[cfg(not(all(target_arch = "x86_64", unix)))]
+    return false;
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 )]
 
 use std::ffi::{c_uint, c_void};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use libloading::os::unix::Library;
 
@@ -22,8 +22,23 @@ pub(crate) fn is_there() -> bool {
     parallel().is_some()
 }
 
-/// Runs `work` in so many threads, or only in the caller's. Returns when all have finished.
-pub(crate) fn run(threads: usize, work: WorkFn<'_>) {
+/// Does `work` for all items in so many threads, or only in the caller's. A thread takes the next item when it has finished one.
+/// Returns when all have finished.
+pub(crate) fn each<T>(
+    threads: usize,
+    items: impl Iterator<Item = T> + Send,
+    work: impl Fn(T) + Sync,
+) {
+    let items = Mutex::new(items);
+    let next = || items.lock().ok().and_then(|mut items| items.next());
+    run(threads, &|| {
+        while let Some(item) = next() {
+            work(item);
+        }
+    });
+}
+
+fn run(threads: usize, work: WorkFn<'_>) {
     let threads = c_uint::try_from(threads).unwrap_or(1);
     match parallel() {
         Some(parallel) if threads > 1 => {

@@ -106,9 +106,8 @@ fn every_row_is_somebody_s_and_nobody_s_twice() {
     let (x, w) = (numbers(16, 1), numbers(16 * 1000, 2));
     let mut y = vec![0.0; 1000];
     let job = ProductJob::new(&x, &w, 16, None, &mut y).unwrap();
-    let parts = job.in_parts(3);
     let mut next = 0;
-    while let Some(part) = parts.next() {
+    for part in job.in_parts(3) {
         assert_eq!(part.start, next);
         next = part.end;
     }

@@ -16,6 +16,8 @@ use std::ops::Range;
 
 use crate::job::{BLOCK, ProductJob};
 use crate::lanes::{Avx2, Avx512, Lanes, Load, Weight, prefetch, sums};
+use crate::team;
+use crate::terms::Scales;
 
 // SAFETY: shared data is only read, except for `y`. Each thread writes the columns of its own rows of the matrix.
 unsafe impl<W: Sync> Sync for ProductJob<'_, W> {}
@@ -30,6 +32,22 @@ fn has_avx512() -> bool {
 
 fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+/// As [`crate::product`], for one type of matrix. Returns false if the lengths do not fit.
+pub(crate) fn product<W: Weight>(
+    x: &[f32],
+    w: &[W],
+    width: usize,
+    scales: Option<Scales<'_>>,
+    y: &mut [f32],
+    threads: usize,
+) -> bool {
+    let Some(job) = ProductJob::new(x, w, width, scales, y) else {
+        return false;
+    };
+    team::each(threads, job.in_parts(threads), |rows| compute(&job, rows));
+    true
 }
 
 pub(crate) fn compute<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
@@ -54,62 +72,10 @@ pub(crate) fn avx2<W: Weight>(job: &ProductJob<'_, W>, rows: Range<usize>) {
     unsafe { blocks::<Avx2, W>(job, rows) }
 }
 
-/// The tiles that fit into the registers.
-pub(crate) trait Tiles: Lanes + Sized {
-    /// Computes input rows from `first` on, of which `left` exist. Returns how many were computed.
-    unsafe fn some<W: Load<Self>>(
-        job: &ProductJob<'_, W>,
-        rows: Range<usize>,
-        first: usize,
-        left: usize,
-    ) -> usize
-    where
-        f32: Load<Self>;
-}
-
-impl Tiles for Avx512 {
-    #[inline(always)]
-    unsafe fn some<W: Load<Self>>(
-        job: &ProductJob<'_, W>,
-        rows: Range<usize>,
-        first: usize,
-        left: usize,
-    ) -> usize {
-        // SAFETY: as the caller promises.
-        unsafe {
-            match left {
-                8.. => tiles::<Self, W, 8, 3>(job, rows, first),
-                4.. => tiles::<Self, W, 4, 4>(job, rows, first),
-                2.. => tiles::<Self, W, 2, 4>(job, rows, first),
-                _ => tiles::<Self, W, 1, 4>(job, rows, first),
-            }
-        }
-    }
-}
-
-impl Tiles for Avx2 {
-    #[inline(always)]
-    unsafe fn some<W: Load<Self>>(
-        job: &ProductJob<'_, W>,
-        rows: Range<usize>,
-        first: usize,
-        left: usize,
-    ) -> usize {
-        // SAFETY: as the caller promises.
-        unsafe {
-            match left {
-                4.. => tiles::<Self, W, 4, 2>(job, rows, first),
-                2.. => tiles::<Self, W, 2, 4>(job, rows, first),
-                _ => tiles::<Self, W, 1, 4>(job, rows, first),
-            }
-        }
-    }
-}
-
 /// # Safety
 /// The processor must have the instructions of `L`.
 #[inline(always)]
-unsafe fn blocks<L: Tiles, W: Load<L>>(job: &ProductJob<'_, W>, rows: Range<usize>)
+unsafe fn blocks<L: Lanes, W: Load<L>>(job: &ProductJob<'_, W>, rows: Range<usize>)
 where
     f32: Load<L>,
 {
@@ -120,7 +86,35 @@ where
         while first < job.n_rows() {
             let left = job.n_rows() - first;
             // SAFETY: the caller has checked the instructions, and the rows of both sides exist.
-            first += unsafe { L::some(job, block.clone(), first, left) };
+            first += unsafe { some::<L, W>(job, block.clone(), first, left) };
+        }
+    }
+}
+
+/// Computes input rows from `first` on, of which `left` exist, by tiles that fit into the registers. AVX-512 has twice as many.
+/// Returns how many were computed.
+///
+/// # Safety
+/// The processor must have the instructions of `L`. `rows` must be below `n_out`.
+#[inline(always)]
+unsafe fn some<L: Lanes, W: Load<L>>(
+    job: &ProductJob<'_, W>,
+    rows: Range<usize>,
+    first: usize,
+    left: usize,
+) -> usize
+where
+    f32: Load<L>,
+{
+    let is_avx512 = L::N == Avx512::N;
+    // SAFETY: as the caller promises.
+    unsafe {
+        match left {
+            8.. if is_avx512 => tiles::<L, W, 8, 3>(job, rows, first),
+            4.. if is_avx512 => tiles::<L, W, 4, 4>(job, rows, first),
+            4.. => tiles::<L, W, 4, 2>(job, rows, first),
+            2.. => tiles::<L, W, 2, 4>(job, rows, first),
+            _ => tiles::<L, W, 1, 4>(job, rows, first),
         }
     }
 }
@@ -171,10 +165,10 @@ unsafe fn tile<L: Lanes, W: Load<L>, const N: usize, const R: usize>(
     unsafe {
         let w = job.w.as_ptr().add(row * width);
         let x = job.x.as_ptr().add(first * width);
-        let mut products = [[L::zero(); N]; R];
+        let mut products = [[L::splat(0.0); N]; R];
         let mut at = 0;
         while at < width {
-            let mut weights = [L::zero(); R];
+            let mut weights = [L::splat(0.0); R];
             for (r, weight) in weights.iter_mut().enumerate() {
                 *weight = W::load(w.add(r * width + at));
                 prefetch(w.wrapping_add(R * width + R * at + r * L::N));
@@ -326,7 +320,7 @@ unsafe fn column<L: Lanes, W: Load<L>, const G: usize, const C: usize>(
 ) {
     // SAFETY: the caller guarantees this, and no index is beyond its array.
     unsafe {
-        let mut sums = [[L::zero(); C]; G];
+        let mut sums = [[L::splat(0.0); C]; G];
         for i in 0..sizes.n {
             for c in 0..C {
                 let row = W::load(rows.add(i * sizes.width + c * L::N));

@@ -1,7 +1,7 @@
 //! The life of the process: start, ready line, signals, drain, end.
 
 use std::{
-    io::{self, IsTerminal as _, Read as _, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     process::ExitCode,
@@ -262,15 +262,9 @@ fn parent_gone(watch: bool) -> Result<CancellationToken> {
         std::thread::Builder::new()
             .name("parent-stdin".to_owned())
             .spawn(move || {
-                let mut byte = [0];
-                let mut stdin = io::stdin();
-                loop {
-                    match stdin.read(&mut byte) {
-                        Ok(1..) => {}
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Ok(0) | Err(_) => return gone.cancel(),
-                    }
-                }
+                // An error ends it as well.
+                let _ = io::copy(&mut io::stdin(), &mut io::sink());
+                gone.cancel();
             })?;
     }
     Ok(gone)

@@ -4,10 +4,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use metaclaw_fetch::{Packed, command, pack, sha256_of, unpack, writing};
+use metaclaw_fetch::{Packed, command, pack, unpack, writing};
 use serde_json::Value;
 
 use super::program::{build, has};
@@ -21,7 +21,6 @@ use crate::report::StageReport;
 const PROGRAMS: [&str; 5] =
     ["metaclaw", "metaclaw-trainer", "metaclaw-trainer-engine", "learn", "laptop"];
 const SCRIPTS: [&str; 4] = ["gpu.py", "engine.py", "peer.py", "weights.py"];
-const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
 const ARCHIVE: &str = "metaclaw-gpu.tar.gz";
 /// The most that some ways to a machine with a GPU carry at once.
 const MOST: u64 = 64 << 20;
@@ -102,14 +101,10 @@ fn kit(places: &Places, stage: &Path, model: &Path, tests: &Path) -> Result<Vec<
         kit.push(Packed::program(stripped, format!("bin/{name}")));
     }
     kit.extend(SCRIPTS.map(|name| Packed::file(scripts.join(name), name)));
-    for file in below(&engine)? {
+    for file in files::below(&engine, true)? {
         let name = file.strip_prefix(&engine)?.display().to_string();
         kit.push(Packed::file(file, format!("golden/{name}")));
     }
-    let converted = converted(places, stage, model)?;
-    kit.extend(
-        TOKENIZER.map(|name| Packed::file(converted.join(name), format!("tokenizer/{name}"))),
-    );
     let size = stage.join("demo.size");
     writing(
         fs::write(&size, fs::metadata(model)?.len().to_string()),
@@ -117,51 +112,6 @@ fn kit(places: &Places, stage: &Path, model: &Path, tests: &Path) -> Result<Vec<
     )?;
     kit.push(Packed::file(size, "demo.size"));
     Ok(kit)
-}
-
-/// The files in the folders of a folder, at any depth.
-fn below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for path in files::list(folder)?
-        .into_iter()
-        .filter(|path| path.is_dir())
-    {
-        found.extend(
-            files::list(&path)?
-                .into_iter()
-                .filter(|path| path.is_file()),
-        );
-        found.extend(below(&path)?);
-    }
-    Ok(found)
-}
-
-/// The folder into which the training server converts the demo model, with the model's tokenizer.
-fn converted(places: &Places, stage: &Path, model: &Path) -> Result<PathBuf> {
-    let sha = sha256_of(model)?;
-    let found = || {
-        let folders = files::list(&places.cache.join("gguf")).unwrap_or_default();
-        let mut folders = folders.into_iter().rev();
-        folders.find(|folder| {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            name.starts_with(&sha) && folder.join(TOKENIZER[0]).is_file()
-        })
-    };
-    if let Some(folder) = found() {
-        return Ok(folder);
-    }
-    // Its stdin is closed, so it ends when it is ready.
-    let mut trainer = Command::new(places.target.join("release/metaclaw-trainer"));
-    trainer
-        .arg("--model")
-        .arg(model)
-        .args(["--port=0", "--parent-stdin"]);
-    trainer.arg("--cache-dir").arg(&places.cache);
-    trainer
-        .arg("--checkpoint-dir")
-        .arg(stage.join("checkpoints"));
-    command::run(trainer.stdin(Stdio::null()))?;
-    found().context("the training server has converted no model")
 }
 
 /// Writes the demo model in parts.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use metaclaw_fetch::Packed;
@@ -56,7 +56,7 @@ pub(super) fn of_crates(crates: &[&Value]) -> String {
         let name = format!("{} {}", text("name"), text("version"));
         let _ = writeln!(list, "{name}: {}", text("license"));
         let folder = Path::new(text("manifest_path")).with_file_name("");
-        for file in files_below(&folder, false).unwrap_or_default() {
+        for file in files::below(&folder, false).unwrap_or_default() {
             let file_name = file.file_name().unwrap_or_default().to_string_lossy();
             let upper = file_name.to_uppercase();
             let is_licence = NAMES.iter().any(|name| upper.starts_with(name));
@@ -73,7 +73,7 @@ pub(super) fn of_crates(crates: &[&Value]) -> String {
 }
 
 pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
-    let files = files_below(&libtorch.join("notices"), true)
+    let files = files::below(&libtorch.join("notices"), true)
         .context("archives are made with the libtorch that `cargo xtask setup` fetches")?;
     // RECORD is the list of the package's files, and no licence.
     let licences = files.into_iter().filter(|path| !path.ends_with("RECORD"));
@@ -83,19 +83,6 @@ pub(super) fn of_libtorch(libtorch: &Path) -> Result<Vec<Packed>> {
         Packed::file(path, name)
     });
     Ok(packed.collect())
-}
-
-fn files_below(folder: &Path, is_deep: bool) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for path in files::list(folder)? {
-        if path.is_file() {
-            found.push(path);
-        } else if is_deep && path.is_dir() {
-            found.extend(files_below(&path, true)?);
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// The bill of materials of `package`, whose `crates` are packages of `cargo metadata`: CycloneDX 1.6,

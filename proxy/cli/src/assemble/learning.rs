@@ -207,6 +207,7 @@ impl LearningMaker<'_> {
         let budget = Arc::clone(self.budget);
         Ok(Some(Evolver {
             model: self.budgeted(client, WRITING_TEMPERATURE),
+            policy: self.base_model(WRITING_TEMPERATURE),
             every_n_turns: self.config.skills.evolution_every_n_turns,
             may_start: Arc::new(move || budget.allows()),
             look_every: LOOK_EVERY,

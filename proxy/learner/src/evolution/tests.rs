@@ -76,6 +76,7 @@ impl Rig {
         let counted = Arc::clone(&n_refused);
         let evolver = Evolver {
             model: Arc::clone(&model) as Arc<dyn Ask>,
+            policy: None,
             every_n_turns: 3,
             may_start: Arc::new(move || {
                 let is_allowed = allowed.load(Ordering::Relaxed);

@@ -148,7 +148,11 @@ impl Gate {
         };
         self.base.is(subject.base, probes).await;
         let (adapter, asked) = (subject.adapter, ProbeSet::after(subject.steps, probes));
-        let mut report = GateReport::default();
+        let wishes = subject.standing.iter().map(Wish::id);
+        let mut report = GateReport {
+            wishes: Some(wishes.collect()),
+            ..GateReport::default()
+        };
         for part in GatePart::ALL {
             if !subject.has_chats && part.is_of_chats() {
                 let why = "the weights have learned from rollouts alone";
@@ -312,8 +316,8 @@ impl ProbeSet {
 
 /// Of sixteen replies, so many may fail: of an adapter that does a wish in 95 of 100 replies, 96 of 100 are found to.
 const MAX_FAILED: usize = 2;
-/// Questions asked before it is looked whether more are to be: a wish that is in no weights fails at the first ones.
-const AT_ONCE: usize = 4;
+/// Questions asked before it is looked whether the others are to be: a wish that is in no weights fails at the first ones.
+const FIRST: usize = 4;
 /// Tokens of a reply: one that is cut was not as it would have been.
 const MAX_TOKENS: u32 = 256;
 const SEED: u64 = 1_000;
@@ -423,9 +427,8 @@ impl WishTest<'_> {
     where
         Self: 'q,
     {
-        (SEED..)
-            .step_by(AT_ONCE)
-            .zip(self.questions.chunks(AT_ONCE))
+        let (first, rest) = self.questions.split_at(FIRST.min(self.questions.len()));
+        (SEED..).step_by(FIRST).zip([first, rest])
     }
 
     async fn draw(

@@ -14,7 +14,7 @@ use metaclaw_turns::{LogError, StateKind, Turn};
 
 use super::report::{Bound, GateTest};
 use crate::{
-    formulas::upper_bound,
+    formulas::{lower_bound, upper_bound},
     lineage::{BaseModel, Candidate},
     policy::{By, PolicyModel, ScoredPair},
     sample::score,
@@ -23,6 +23,8 @@ use crate::{
 };
 
 const FEWEST: usize = 12;
+/// Pairs that are looked at before it is asked whether more are needed.
+const AT_ONCE: usize = 16;
 /// Ids of a reply that are scored: which of two one would rather give shows from their first words on.
 const SCORED: usize = 32;
 /// In nat a token; what is lost beyond it is too much.
@@ -55,15 +57,23 @@ pub(super) async fn test(
         return Ok(GateTest::skipped("preference", &why));
     }
     base.retain(|id, _| pairs.iter().any(|pair| pair.id == *id));
-    let new = pairs.iter().filter(|pair| !base.contains_key(&pair.id));
-    let new = margins(policy, By::Base, new).await?;
-    base.extend(new);
-    let own = margins(policy, By::Run(run), pairs.iter()).await?;
-    let gained = own.iter().filter_map(|(id, own)| Some(own - base.get(id)?));
+    let mut gained: Vec<f64> = Vec::new();
+    for some in pairs.chunks(AT_ONCE) {
+        let new = some.iter().filter(|pair| !base.contains_key(&pair.id));
+        let new = margins(policy, By::Base, new).await?;
+        base.extend(new);
+        let own = margins(policy, By::Run(run), some.iter()).await?;
+        gained.extend(own.iter().filter_map(|(id, own)| Some(own - base.get(id)?)));
+        // It is as sure that the adapter is good enough as it would have to be that it is not.
+        if gained.len() >= FEWEST && lower_bound(&gained) >= LEAST {
+            break;
+        }
+    }
+    let n = gained.len();
     let unit = format!(
         "nat a token at most for what was accepted, beside the base, by 90 % and {n} pairs"
     );
-    let bound = upper_bound(&gained.collect::<Vec<f64>>());
+    let bound = upper_bound(&gained);
     Ok(GateTest::measured(
         "preference",
         bound,

@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use metaclaw_chat::count_words;
 use metaclaw_trainer_api::BackendError;
 use serde::{Deserialize, Serialize};
@@ -105,10 +105,11 @@ pub(super) async fn draw_pair(
         };
         Ok::<String, BackendError>(drawn.iter().map(text).collect())
     };
+    let (before, after) = try_join(said(None), said(Some(adapter))).await?;
     Ok(ReplyPair {
         question: question.to_owned(),
-        before: said(None).await?,
-        after: said(Some(adapter)).await?,
+        before,
+        after,
     })
 }
 

@@ -12,6 +12,9 @@ pub struct GateReport {
     /// The ids of the standing wishes that it does without being told; found where it passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<String>,
+    /// The ids of the standing wishes at that time; none in reports of before, and where nothing was tested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wishes: Option<Vec<String>>,
     /// What a person sees of it; none in reports of before, and where it could not be drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<ReplyPair>,

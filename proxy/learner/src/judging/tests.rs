@@ -193,6 +193,7 @@ async fn plain_thanks_and_complaints_are_verdicts_without_a_request() {
         .0;
         let evolver = Evolver {
             model: Arc::clone(&room.model) as Arc<dyn Ask>,
+            policy: None,
             every_n_turns: 100,
             may_start: Arc::new(|| false),
             look_every: Duration::from_secs(60),

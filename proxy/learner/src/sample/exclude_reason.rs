@@ -45,6 +45,7 @@ exclude_reasons! {
     /// This reason is only in logs of an earlier version.
     NotCorrected => "failed, and its session came to no reply that was accepted",
     Obeys => "the model already does what you wish, without being told",
+    NotUsable => "no reply of the teacher is long enough and complete",
     NoDraw => "no reply of the teacher does what you wish",
     NotRelevant => "no reply of the teacher answers the question well enough",
     TeacherRefused => "the teacher cannot be asked it",
@@ -76,7 +77,7 @@ exclude_reasons! {
 
 impl ExcludeReason {
     /// Reasons that come from a verdict or a missing one: another verdict may change them.
-    pub(crate) const OF_VERDICTS: [Self; 15] = [
+    pub(crate) const OF_VERDICTS: [Self; 16] = [
         Self::NoRule,
         Self::NoVote,
         Self::NoScore,
@@ -87,6 +88,7 @@ impl ExcludeReason {
         Self::NotHinted,
         Self::NotCorrected,
         Self::Obeys,
+        Self::NotUsable,
         Self::NoDraw,
         Self::NotRelevant,
         Self::NoAdvantage,

@@ -37,7 +37,7 @@ struct Recovery<'a> {
 /// [`TrainError::NoTrainer`] while the checkpoints cannot be asked.
 pub(crate) async fn recover(context: &mut TrainingContext) -> Result<bool, TrainError> {
     let shared = Arc::clone(&context.shared);
-    // An earlier process may have ended between the third adapter that was declined and what follows.
+    // An earlier process may have ended between an adapter that was declined and what follows.
     for agent in shared.agents().await? {
         give_up(&shared, &agent).await?;
     }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     batch::NoGroups,
     error::TrainError,
-    gate::{self, AdapterTestError, GateReport, IN_A_ROW, LastDeclined, Series},
+    gate::{self, AdapterTestError, GateReport, LastDeclined, Series},
     lineage::{BaseModel, Candidate, Numbers},
     methods::NotAnExample,
     metrics::StepRecord,
@@ -389,6 +389,9 @@ impl<'a> TrainingStep<'a, Gated> {
             PromotionOutcome::Untested(why) => StepOutcome::Released { why: why.clone() },
         };
         site.finish(candidate.n, noted).await?;
+        if !matches!(outcome, PromotionOutcome::Serving(_)) {
+            site.runner.unload(&candidate.adapter).await;
+        }
         match &outcome {
             PromotionOutcome::Serving(_) | PromotionOutcome::ChosenOtherwise(_) => {}
             PromotionOutcome::Declined(_) => {
@@ -468,8 +471,7 @@ async fn serves_already(shared: &Shared, candidate: &Candidate) -> Result<bool, 
     Ok(choice.is_none())
 }
 
-/// Sets the samples aside that three adapters in a row were declined with. May be done twice: what is set aside already
-/// stays so.
+/// Sets the samples aside of the last step if the gate gave it up. May be done twice: what is set aside already stays so.
 pub(crate) async fn give_up(shared: &Shared, agent: &AgentId) -> Result<(), LogError> {
     let steps = shared.steps(agent).await?;
     let series = Series::from_steps(&steps);
@@ -479,14 +481,10 @@ pub(crate) async fn give_up(shared: &Shared, agent: &AgentId) -> Result<(), LogE
     else {
         return Ok(());
     };
-    tracing::warn!(%agent, why, n = turns.len(), "the gate declined {IN_A_ROW} adapters in a row: these turns are set aside, and the agent rests for a day or until there are new verdicts");
+    tracing::warn!(%agent, why, n = turns.len(), in_a_row = series.n_declined, "the gate declined what was learned of these turns, and no lower rate is left to try: they are set aside, and the agent rests until there are new verdicts");
     for id in turns {
-        shared
-            .spend(
-                *id,
-                format!("declined by the gate {IN_A_ROW} times in a row: {test}"),
-            )
-            .await?;
+        let why = format!("declined by the gate: {test}");
+        shared.spend(*id, why).await?;
     }
     Ok(())
 }

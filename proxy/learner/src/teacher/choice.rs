@@ -11,10 +11,12 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoChoice {
+    /// The teacher said nothing that could be taught, whatever is wished: too few words, a reply that was cut, a broken call.
+    Unusable,
     /// No reply does what is wished.
-    NotObeyed,
+    Disobeyed,
     /// The replies that may do so would answer other questions as well.
-    NotRelevant,
+    Irrelevant,
 }
 
 /// Returns the replies that are relevant enough and do what is wished, as rules on replies decide first, then a reward
@@ -59,10 +61,12 @@ pub(super) async fn choose<'a>(
         return Ok(Ok(chosen));
     }
     let all_relevant = answers.candidates.iter().all(|c| is_relevant(&c));
-    Ok(Err(if all_relevant {
-        NoChoice::NotObeyed
+    Ok(Err(if !answers.candidates.iter().any(|c| c.is_teachers) {
+        NoChoice::Unusable
+    } else if all_relevant {
+        NoChoice::Disobeyed
     } else {
-        NoChoice::NotRelevant
+        NoChoice::Irrelevant
     }))
 }
 

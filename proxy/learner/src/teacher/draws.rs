@@ -141,8 +141,9 @@ pub(super) const TOP_K: u32 = 20;
 /// Of the 4-grams of a reply that was cut: one that repeats itself would not have ended later either. 4 of 34 replies with numbered
 /// steps and 3 of 8 for a child of six had fewer.
 const MIN_DISTINCT: f64 = 0.9;
-/// Ids of a reply that was cut, some 45 words: the beginning of a long reply would pass as a brief one.
-const LEAST_CUT: usize = 64;
+/// Ids of a reply that was cut, some 45 words: the beginning of a long reply would pass as a brief one. However little its
+/// client allows, the teacher may say as much.
+const LEAST_CUT: u32 = 64;
 /// Ids of a reply by which it is scored: twice as many as the gate's, since one reply is judged by itself and no mean of 16 is taken.
 const SCORED: usize = 64;
 
@@ -230,7 +231,7 @@ impl Draws<'_> {
         let draws = self.policy.draw(DrawRequest {
             n: self.shared.config.rl.draws,
             seed: seed(turn.id),
-            ..DrawRequest::new(None, told, max_tokens(turn))
+            ..DrawRequest::new(None, told, draw_tokens(turn))
         });
         let drawn = draws.await?.into_iter();
         let tools = turn.request.tools.as_deref().and_then(Value::as_array);
@@ -278,6 +279,10 @@ impl Draws<'_> {
     }
 }
 
+fn draw_tokens(turn: &Turn) -> u32 {
+    max_tokens(turn).max(LEAST_CUT)
+}
+
 pub(crate) fn max_tokens(turn: &Turn) -> u32 {
     let params = &turn.request.params;
     let most = ["max_completion_tokens", "max_tokens"]
@@ -310,7 +315,7 @@ impl TeacherReply {
         if draw.ended {
             return Self::whole(draw.ids, draw.text, true);
         }
-        let is_long = draw.ids.len() >= LEAST_CUT;
+        let is_long = draw.ids.len() >= LEAST_CUT as usize;
         let goes_round = distinct_share(&[&draw]) < MIN_DISTINCT;
         let reply = Self::new(draw.ids, draw.text, true);
         reply.filter(|_| is_long && !goes_round)
@@ -406,6 +411,22 @@ mod tests {
             assert!(drawn(unfinished, true).is_none(), "{unfinished}");
         }
         assert!(TeacherReply::drawn(DrawnReply::nothing(), &[]).is_none());
+    }
+
+    /// Before this test, no draw for a client that allows 40 tokens could be taught.
+    #[test]
+    fn a_draw_may_be_as_long_as_what_is_taught_of_it() {
+        for (allowed, tokens) in [(1, LEAST_CUT), (40, LEAST_CUT), (100, 100), (4_096, 512)] {
+            let mut turn = crate::testing::judged_turn(vec![Message::user("Where?")]);
+            turn.request
+                .params
+                .insert("max_tokens".to_owned(), allowed.into());
+            assert_eq!(draw_tokens(&turn), tokens);
+            let ids: Vec<u32> = (0..tokens).collect();
+            let (text, ended) = ("It is Paris and".to_owned(), false);
+            let drawn = TeacherReply::drawn(DrawnReply { ids, text, ended }, &[]);
+            assert!(drawn.is_some(), "{allowed}");
+        }
     }
 
     #[test]

@@ -351,8 +351,9 @@ impl NextBatch<'_> {
         let Some(last) = series.given_up() else {
             return Ok(None);
         };
-        let until_ms = series.rests_until(now_ms(), shared.n_judged(agent).await?);
-        Ok(until_ms.map(|until_ms| rests(&last.why, until_ms)))
+        let wishes = shared.wish_ids(agent);
+        let rest = series.rest(now_ms(), shared.n_judged(agent).await?, &wishes);
+        Ok(rest.map(|rest| rests(&last.why, rest.until_ms)))
     }
 
     /// Returns what is to be done about rollouts, or `None` if no step of them is due or can be made.

@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    Evolver, Parts,
+    Parts,
+    judge::Ask,
     testing::{Running, new_turn, parts, progress},
 };
 
@@ -122,15 +123,20 @@ impl Ask for Simulated {
         Box::pin(async move {
             let last = messages.last().unwrap().text().into_owned();
             let task = last.strip_prefix("Task ").and_then(|r| r.split_once(':'));
-            Ok(match task {
-                Some((task, _)) => {
-                    let texts: Vec<String> =
-                        messages.iter().map(|m| m.text().into_owned()).collect();
-                    self.reply(task.parse().unwrap(), &texts.concat())
-                }
-                None => self.skill(),
-            })
+            let (task, _) = task.unwrap();
+            let texts = messages.iter().map(|m| m.text().into_owned());
+            Ok(self.reply(task.parse().unwrap(), &texts.collect::<String>()))
         })
+    }
+}
+
+/// A model that writes skills and solves no task: trials ask the one that the agent has.
+#[derive(Debug)]
+struct Writer(Arc<Simulated>);
+
+impl Ask for Writer {
+    fn ask<'a>(&'a self, _: &'a [Message]) -> BoxFuture<'a, Result<String, AskFailed>> {
+        Box::pin(async { Ok(self.0.skill()) })
     }
 }
 
@@ -162,7 +168,8 @@ impl Nights {
         let may_start = Arc::new(AtomicBool::new(false));
         let allowed = Arc::clone(&may_start);
         let evolver = Evolver {
-            model: Arc::clone(&model) as Arc<dyn Ask>,
+            model: Arc::new(Writer(Arc::clone(&model))),
+            policy: Some(Arc::clone(&model) as Arc<dyn Ask>),
             every_n_turns: 2 * TASKS_A_DAY as u64,
             may_start: Arc::new(move || allowed.load(Ordering::Relaxed)),
             look_every: Duration::from_millis(10),

@@ -11,13 +11,13 @@ use crate::aten::Sequences;
 use crate::torch::Result;
 use crate::{few_rows, kv::PositionRun, pack::to_i64};
 
-/// More runs than this are gathered into one: a call costs more than the copy then.
+/// The most runs that are read in place. More are copied into one, because that takes less time than a call for each.
 const MAX_RUNS: usize = 8;
 
-/// Numbers of a layer's keys that are gathered for one call at most on a CPU, 4 MB in f32. A step of eight replies of 100 positions each
-/// (135M parameters, two cores) took 96 ms in a call for each, and 71 ms gathered.
+/// The most numbers of a layer's keys that a CPU copies for one call, 4 MB in f32. A step of eight replies of 100 positions each (135M
+/// parameters, two cores) took 96 ms with a call for each reply, and 71 ms with one.
 pub(super) const MAX_GATHERED: usize = 1 << 20;
-/// The bound on a GPU, where each call costs a launch and a copy costs next to nothing: 128 MB in bf16.
+/// The same on a GPU, 128 MB in bf16: there a copy costs little beside the launch of a call.
 const MAX_GATHERED_GPU: usize = 1 << 26;
 /// Mask rows have to begin at a multiple of this many numbers for a GPU's kernel.
 const MASK_ALIGNMENT: usize = 8;
@@ -42,21 +42,21 @@ pub(super) enum Past {
     Runs(Vec<PositionRun>),
     /// Slots, `[n]`, i64.
     Scattered(Tensor),
-    /// The newest positions, the rows themselves among them. Each row sees a different part of them.
+    /// The newest positions, including the rows themselves. Each row attends to a different part of them.
     Newest {
         /// Slots, `[s]`, i64.
         slots: Tensor,
-        /// 0, and minus infinity where a row does not see a position: `[1, 1, t, s]`, f32.
+        /// 0, and minus infinity where a row does not attend to a position: `[1, 1, t, s]`, f32.
         mask: Tensor,
     },
 }
 
-/// Single rows, each of another sequence: their pasts side by side, the shorter ones filled up.
+/// The pasts of single rows side by side. Each row is of another sequence, and shorter pasts are padded.
 #[derive(Debug)]
 pub(super) struct Singles {
     /// `[n * longest]`, i64.
     pub(super) slots: Tensor,
-    /// 0, and minus infinity where a past is filled up: `[n, 1, 1, longest]`, f32.
+    /// 0, and minus infinity where a past is padded: `[n, 1, 1, longest]`, f32.
     pub(super) mask: Tensor,
     pub(super) longest: i64,
 }
@@ -73,18 +73,18 @@ pub struct PagePlan {
 pub(super) enum Reads {
     /// One entry for each sequence, in the order of the rows.
     Spans(Vec<SequenceSpan>),
-    /// Single rows on a CPU with vector units: the positions of each, read where they lie in the cache.
+    /// Single rows on a CPU with vector units: for each row, the positions that it attends to.
     Few(Vec<Vec<Range<usize>>>),
     Singles(Singles),
-    /// All sequences in one call of a GPU's kernel.
+    /// All sequences in one call, as on a GPU with flash attention.
     Together(Together),
 }
 
-/// Where the sequences of a call are; all i32.
+/// The sequences of one attention call.
 #[derive(Debug)]
 pub(super) struct Together {
-    /// The slots of all positions that are seen, one sequence after the other, `[s]`, i64, where those of some sequence are not in one
-    /// piece; otherwise they are read where they are.
+    /// The slots of all keys, one sequence after the other, `[s]`, i64. They are copied if the keys of some sequence are not in one piece.
+    /// `None` if all are read in place.
     pub(super) gathered: Option<Tensor>,
     pub(super) of: Sequences,
     pub(super) window: Option<i64>,
@@ -93,8 +93,8 @@ pub(super) struct Together {
 // === impl PagePlan ===
 
 impl PagePlan {
-    /// `rows` one sequence after the other, all written to `slots`; a position has `width` numbers of keys, and sees the `window`
-    /// newest positions, if not all. `in_one_call`: as a GPU does.
+    /// Plans a batch of `rows`, one sequence after the other, whose keys and values are written to `slots`. With a `window`, a position
+    /// attends to so many of the newest positions. `in_one_call` chooses the way of a GPU.
     ///
     /// # Errors
     /// What libtorch reports.
@@ -127,29 +127,6 @@ impl PagePlan {
         Ok(Self {
             slots: Tensor::f_from_slice(&slots)?.f_to_device(device)?,
             reads,
-        })
-    }
-
-    /// Copies the plan to `device`. A plan that is already there is shared.
-    ///
-    /// # Errors
-    /// What libtorch reports.
-    pub fn to_device(&self, device: Device) -> Result<Self> {
-        Ok(Self {
-            slots: self.slots.f_to_device(device)?,
-            reads: match &self.reads {
-                Reads::Spans(spans) => {
-                    let spans = spans.iter().map(|span| span.to_device(device));
-                    Reads::Spans(spans.collect::<Result<_, _>>()?)
-                }
-                Reads::Few(pasts) => Reads::Few(pasts.clone()),
-                Reads::Singles(singles) => Reads::Singles(Singles {
-                    slots: singles.slots.f_to_device(device)?,
-                    mask: singles.mask.f_to_device(device)?,
-                    longest: singles.longest,
-                }),
-                Reads::Together(together) => Reads::Together(together.to_device(device)?),
-            },
         })
     }
 }
@@ -204,26 +181,12 @@ impl Together {
             window: window.map(to_i64),
         })
     }
-
-    fn to_device(&self, device: Device) -> Result<Self> {
-        let there = |t: &Tensor| t.f_to_device(device);
-        Ok(Self {
-            gathered: self.gathered.as_ref().map(there).transpose()?,
-            of: Sequences {
-                queries: there(&self.of.queries)?,
-                keys: there(&self.of.keys)?,
-                n_keys: there(&self.of.n_keys)?,
-                ..self.of
-            },
-            window: self.window,
-        })
-    }
 }
 
 // === impl Singles ===
 
 impl Singles {
-    /// Gathers the pasts of single rows. `None` if a sequence has several rows, if there is one row only, or if the
+    /// Puts the pasts of single rows side by side. `None` if a sequence has several rows, if there is one row only, or if the
     /// pasts are too long.
     fn new(rows: &[NewRows], width: usize, device: Device) -> Result<Option<Self>> {
         let longest = rows.iter().map(NewRows::n_past).max().unwrap_or(0);
@@ -256,21 +219,6 @@ impl Singles {
 // === impl SequenceSpan ===
 
 impl SequenceSpan {
-    fn to_device(&self, device: Device) -> Result<Self> {
-        Ok(Self {
-            row: self.row,
-            len: self.len,
-            past: match &self.past {
-                Past::Runs(runs) => Past::Runs(runs.clone()),
-                Past::Scattered(slots) => Past::Scattered(slots.f_to_device(device)?),
-                Past::Newest { slots, mask } => Past::Newest {
-                    slots: slots.f_to_device(device)?,
-                    mask: mask.f_to_device(device)?,
-                },
-            },
-        })
-    }
-
     fn each(
         rows: Vec<NewRows>,
         slots: &[usize],
@@ -319,7 +267,7 @@ impl NewRows {
 // === impl Past ===
 
 impl Past {
-    /// The positions that rows written to the slots `own` attend to. `None` if they see nothing of the past.
+    /// The positions that rows attend to, which are written to the slots `own`.
     fn of(rows: NewRows, own: &[usize], window: Option<usize>, device: Device) -> Result<Self> {
         let n_past = rows.n_past();
         if let Some(window) = window
@@ -339,13 +287,13 @@ impl Past {
         ))
     }
 
-    /// `slots` are those of `n_past` positions, then those of the rows.
+    /// `slots` has those of `n_past` positions, and then those of the rows.
     fn newest(mut slots: Vec<i64>, n_past: usize, window: usize, device: Device) -> Result<Self> {
         let n = slots.len();
         if device != Device::Cpu {
             slots.resize(n.next_multiple_of(MASK_ALIGNMENT), 0);
         }
-        // Filled-up positions come after all rows, so no row sees them.
+        // Padding comes after all rows, so no row attends to it.
         let seen = Tensor::f_arange(to_i64(slots.len()), (Kind::Int64, device))?;
         let rows = seen.f_narrow(0, to_i64(n_past), to_i64(n - n_past))?;
         let mask = window::of_newest(&rows, &seen, window, Kind::Float)?;

@@ -17,9 +17,6 @@ pub struct DeviceMemory {
 ///
 /// libtorch keeps freed GPU memory for itself, and CUDA counts it as taken. So read the free memory before training
 /// begins.
-///
-/// libtorch keeps what it has freed of a GPU's memory for itself, and CUDA counts that as taken: what is free is to be asked
-/// before training begins.
 pub fn memory(device: Device) -> Option<DeviceMemory> {
     match device {
         Device::Cpu => Some(DeviceMemory {

@@ -26,8 +26,8 @@ use crate::torch::Result;
 pub struct ServedAdapter {
     /// The requested name.
     pub name: AdapterName,
-    /// The adapter's weights, detached, with the scale multiplied into B. They are f32 for every base: for one token a
-    /// small product in bf16 costs six times as much on a CPU.
+    /// The adapter's weights, detached, with the scale multiplied into B. They are f32 for every base, because for one
+    /// token a small product in bf16 takes a CPU six times as long. A GPU stacks copies of them in the base's dtype.
     pub lora: Lora,
     /// Optimiser steps behind it.
     pub step: u64,

@@ -49,8 +49,8 @@ pub struct EngineConfig {
     /// Bytes for keys and values, live and kept, which are never passed; `None` is half of `memory`, at most two
     /// contexts (or 1 GiB).
     pub kv_budget: Option<usize>,
-    /// Bytes beside the weights, on all devices together: for keys and values, and what they leave for the activations of training. `None` is
-    /// what is free, for the one when the model is loaded, for half of the other when a job begins.
+    /// Bytes beside the weights, on all devices together: for keys and values, and the rest for the activations of training. `None` takes
+    /// the memory that is free when the model is loaded; on a CPU, a training job takes half of what is free when it begins.
     pub memory: Option<usize>,
     /// Bytes of the adapters that are loaded for serving, those in use among them.
     pub adapter_budget: usize,

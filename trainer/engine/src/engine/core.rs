@@ -94,7 +94,15 @@ impl Core {
         let adapters = AdapterPool::new(folder, Arc::clone(&base), placement, budget);
         let runs = Runs::new(config.run_limit, seeds.next_u64());
         let core = Self {
-            state: EngineState::new(model, base, runs, sizes, adapters).serving_from(serving),
+            state: EngineState {
+                model,
+                serving,
+                base,
+                runs,
+                sizes,
+                adapters,
+                served: Vec::new(),
+            },
             tokenizer,
             serving: LiveReplies::new(config, device, pool, seeds),
             jobs: VecDeque::new(),

@@ -1,8 +1,6 @@
 //! Chooses the rows of the next round: every reply that decodes, then prompts, within the round's budget.
 //!
 //! The scheduler has no tensors and no clock: numbers in, numbers out.
-//!
-//! No tensor and no clock in sight: numbers in, numbers out.
 
 use std::time::Duration;
 

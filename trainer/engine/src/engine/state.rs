@@ -19,7 +19,7 @@ pub struct EngineState {
     /// The base on the training devices.
     pub model: Model,
     /// The base where it serves, if that is on other devices.
-    serving: Option<Model>,
+    pub(super) serving: Option<Model>,
     /// The base by name, content and widths.
     pub base: Arc<BaseSpec>,
     pub runs: Runs,
@@ -27,7 +27,7 @@ pub struct EngineState {
     pub sizes: SliceSizes,
     /// Adapters that are loaded for serving.
     pub adapters: AdapterPool,
-    served: Vec<Weak<ServedAdapter>>,
+    pub(super) served: Vec<Weak<ServedAdapter>>,
 }
 
 /// Long work on the engine's thread, done in slices.
@@ -45,34 +45,7 @@ pub enum JobProgress {
     Done,
 }
 
-pub(super) struct CallJob<F> {
-    function: Option<F>,
-}
-
 impl EngineState {
-    pub(super) fn new(
-        model: Model,
-        base: Arc<BaseSpec>,
-        runs: Runs,
-        sizes: SliceSizes,
-        adapters: AdapterPool,
-    ) -> Self {
-        Self {
-            model,
-            serving: None,
-            base,
-            runs,
-            sizes,
-            adapters,
-            served: Vec::new(),
-        }
-    }
-
-    pub(super) fn serving_from(mut self, serving: Option<Model>) -> Self {
-        self.serving = serving;
-        self
-    }
-
     /// The base that replies are made with.
     pub fn served(&self) -> &Model {
         self.serving.as_ref().unwrap_or(&self.model)
@@ -88,17 +61,10 @@ impl EngineState {
     }
 }
 
-impl<F> CallJob<F> {
-    pub(super) fn new(function: F) -> Self {
-        Self {
-            function: Some(function),
-        }
-    }
-}
-
-impl<F: FnOnce(&mut EngineState) + Send> SlicedJob for CallJob<F> {
+/// A function that is called once.
+impl<F: FnOnce(&mut EngineState) + Send> SlicedJob for Option<F> {
     fn advance(&mut self, state: &mut EngineState, _: Duration) -> JobProgress {
-        if let Some(function) = self.function.take() {
+        if let Some(function) = self.take() {
             function(state);
         }
         JobProgress::Done

@@ -1,7 +1,8 @@
-//! The engine's thread from outside: commands go to it, and its end is waited for.
+//! A handle on the engine's thread. It sends commands, and it waits for the thread to end.
 //!
-//! Exit handlers of a process remove CUDA's driver. A thread that then still has tensors on a GPU ends the process by a
-//! signal, because a destructor throws. So whoever drops the last handle waits until the thread has dropped its tensors.
+//! All tensors must be gone before the process exits. CUDA's driver is shut down by an exit handler, and after that the
+//! destructor of a tensor on a GPU fails and kills the process (SIGABRT or SIGSEGV). Therefore dropping the last handle
+//! blocks until the engine's thread has dropped its tensors and ended.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct EngineThread {
 // === impl EngineThread ===
 
 impl EngineThread {
-    /// `work` ends soon after its flag is set.
+    /// Starts the thread. `work` must return soon after its flag is set.
     pub(super) fn spawn(
         work: impl FnOnce(&Receiver<Command>, &AtomicBool) + Send + 'static,
     ) -> io::Result<Self> {
@@ -52,10 +53,10 @@ impl EngineThread {
             })
     }
 
-    /// Ends the thread after its present slice of work, and waits until its tensors are gone.
+    /// Tells the thread to end after its present slice of work, and waits until it has ended and its tensors are gone.
     pub(super) fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
-        // A thread that waits for a command wakes up; if the queue is full, it does not wait.
+        // An idle thread waits for a command, so it gets one. If the queue is full, the thread is not idle.
         let _ = self.send(Command::Now(Box::new(|_| {})));
         // A second caller waits here for the first.
         let mut thread = self.thread.lock();

@@ -2,9 +2,6 @@
 //!
 //! Pages form a tree in which the path from a root spells the ids. Running sequences hold the pages that they share. An
 //! idle page stays until its room is needed. The least recently used leaf goes first.
-//!
-//! A tree of whole pages: the path from a root spells the ids. Running sequences hold the pages they
-//! share; what nobody holds is kept until its room is needed, the least recently used end first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

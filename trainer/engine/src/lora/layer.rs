@@ -20,14 +20,14 @@ pub struct LayerLora {
     /// `alpha / rank`.
     pub scale: f64,
     pairs: [Option<LoraPair>; N_PROJECTIONS],
-    /// The `A` of each of [`GROUPS`], one under the other: made once for a set that serves, whose pairs are views of it.
+    /// The `A` matrices of each of [`GROUPS`], one under the other. A set that serves has them, and its pairs are views of them.
     stacked: [Option<Tensor>; GROUPS.len()],
 }
 
-/// A sum as a product: `low bᵀ`, in the dtype of the adapters.
+/// What adapters add to an output, as a product that was not computed yet: `low bᵀ`, in the dtype of the adapters.
 #[derive(Debug)]
 pub struct LowRank {
-    /// `[n, rank]`, the scale among it.
+    /// `[n, rank]`, multiplied by the scale.
     low: Tensor,
     /// `[d_out, rank]`.
     b: Tensor,
@@ -62,7 +62,7 @@ impl LoraPair {
 // === impl LowRank ===
 
 impl LowRank {
-    /// Adds it to an output in place, which is fresh and no view of another: never to a weight. Differentiable.
+    /// Adds it to an output in place; differentiable. The output must be fresh and no view: a weight may never be given.
     ///
     /// # Shapes
     /// `y`: `[n, d_out]`, any float dtype.
@@ -122,7 +122,8 @@ impl LayerLora {
         Ok(Some(LowRank { low, b }))
     }
 
-    /// The `A` of some projections one under the other, `[rank, d_in]`, and their `B` in blocks, `[sum of widths, rank]`.
+    /// The `A` matrices of some projections one under the other, `[rank, d_in]`, and their `B` matrices in blocks,
+    /// `[sum of widths, rank]`. `None` if none of them has an adapter.
     pub(super) fn matrices(&self, parts: &[FusedPart]) -> Result<Option<[Tensor; 2]>> {
         let pairs: Vec<_> = parts.iter().map(|p| self.get(p.projection)).collect();
         let adapted: Vec<&LoraPair> = pairs.iter().copied().flatten().collect();
@@ -150,14 +151,6 @@ impl LayerLora {
             Some(a) => Ok(a.shallow_clone()),
             None => Tensor::f_cat(&adapted.iter().map(|pair| &pair.a).collect::<Vec<_>>(), 0),
         }
-    }
-
-    pub(super) fn converted(&self, convert: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
-        let mut layer = self.try_map(&convert)?;
-        for (new, old) in layer.stacked.iter_mut().zip(&self.stacked) {
-            *new = old.as_ref().map(&convert).transpose()?;
-        }
-        Ok(layer)
     }
 
     /// Multiplies the scale into every `B` and puts the `A` of each group into one tensor.
@@ -204,18 +197,20 @@ impl LayerLora {
     /// The same layer with each parameter replaced.
     ///
     /// # Shapes
-    /// `f` is given, and must return, those of [`LayerLora::params`]; the dtype may change.
+    /// `f` is given, and must return, those of [`LayerLora::params`], and then those of the stacked `A`, if the set serves; the
+    /// dtype may change.
     ///
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        let mut pairs = [const { None }; N_PROJECTIONS];
-        for (new, old) in pairs.iter_mut().zip(&self.pairs) {
-            if let Some(old) = old {
-                *new = Some(old.try_map(&mut f)?);
-            }
+        let mut new = Self::new(self.scale, [const { None }; N_PROJECTIONS]);
+        for (new, old) in new.pairs.iter_mut().zip(&self.pairs) {
+            *new = old.as_ref().map(|old| old.try_map(&mut f)).transpose()?;
         }
-        Ok(Self::new(self.scale, pairs))
+        for (new, old) in new.stacked.iter_mut().zip(&self.stacked) {
+            *new = old.as_ref().map(&mut f).transpose()?;
+        }
+        Ok(new)
     }
 }
 

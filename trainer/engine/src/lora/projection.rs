@@ -36,24 +36,11 @@ pub struct FusedPart {
 
 /// `"lora_A"` or `"lora_B"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub(super) enum Side {
     /// The map into the bottleneck.
     A,
     /// The map out of it.
     B,
-}
-
-/// The name of a layer's parameter in a PEFT file; `layers_at` is where the model has its layers.
-///
-/// `base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight`
-pub fn peft_name(layers_at: &str, layer: usize, projection: Projection, side: Side) -> String {
-    let (block, module, side) = (projection.block(), projection.peft(), side.peft());
-    format!("base_model.model.{layers_at}.{layer}.{block}.{module}.{side}.weight")
-}
-
-/// The name of a parameter of the LM head's adapter in a PEFT file.
-pub fn peft_head_name(side: Side) -> String {
-    format!("base_model.model.{LM_HEAD}.{}.weight", side.peft())
 }
 
 /// A copy of the base's own LM head, which PEFT puts into the file of an adapter that has one for it.
@@ -103,7 +90,7 @@ impl Projection {
         }
     }
 
-    const fn block(self) -> &'static str {
+    pub(super) const fn block(self) -> &'static str {
         match self {
             Self::Q | Self::K | Self::V | Self::O => "self_attn",
             Self::Gate | Self::Up | Self::Down => "mlp",
@@ -130,7 +117,7 @@ impl fmt::Display for Projection {
 // === impl Side ===
 
 impl Side {
-    const fn peft(self) -> &'static str {
+    pub(super) const fn peft(self) -> &'static str {
         match self {
             Self::A => "lora_A",
             Self::B => "lora_B",

@@ -1,6 +1,9 @@
-//! The adapters of a batch on a GPU, stacked: two products of matrices side by side for each map, whoever's rows they are.
+//! Several adapters in one batch on a GPU, computed by batched products.
 //!
-//! A GPU starts a product no faster for being small. One by one, eight adapters took three times as long as one.
+//! The replies of a batch may each have another adapter. For every linear map of a layer, the `A` matrices of these adapters are
+//! stacked in one tensor and their `B` matrices in another. Then two batched products (`bmm`) compute what all adapters add to the
+//! map's output, however many adapters there are. One product for each adapter is slow, because starting a product takes a GPU
+//! longer than computing such a small one: eight adapters took three times as long as one.
 
 use tch::{Kind, Tensor};
 
@@ -9,18 +12,22 @@ use super::{LayerLora, Lora, Segment};
 use crate::pack::to_i64;
 use crate::torch::Result;
 
-/// More adapters than this are computed one by one: a stack takes 0.1 GB for each (4B parameters, rank 16).
+/// The most adapters in a stack, which takes 0.1 GB for each (4B parameters, rank 16). More adapters are computed one by one.
 const MOST: usize = 16;
-/// Adapters in the order of a batch's segments, in the dtype of the model. It is good for as long as the batch has the same ones.
+
+/// The stacked adapters of a batch, in the order of its segments and in the dtype of the model. The next batches use it again as long
+/// as they have the same adapters in the same order.
 #[derive(Debug)]
 pub struct AdapterStack {
-    /// A parameter of each. While a handle on it is held, no other adapter has its address.
+    /// The first parameter of each adapter, by whose address the adapter is recognised. This handle keeps the tensor alive, so that no
+    /// other tensor gets the address.
     of: Vec<Tensor>,
-    /// Of each layer, one for each map, if it is adapted.
+    /// For each layer the pairs of its four maps (q, k and v; o; gate and up; down); `None` for a map without adapters.
     layers: Vec<[Option<StackedPair>; 4]>,
 }
 
-/// `A` of all parts of a map one under the other, and their `B` in blocks; ranks are filled up with zeros.
+/// The matrices of one map for `n` adapters. Those of adapters with a smaller rank are filled up with zeros. In a map of several
+/// projections, `A` has the rows of all of them, and `B` a block for each.
 #[derive(Debug)]
 struct StackedPair {
     /// `[n, in, rank]`.
@@ -32,8 +39,8 @@ struct StackedPair {
 // === impl AdapterStack ===
 
 impl AdapterStack {
-    /// `None` where the segments' adapters are not for this: too many, or not all for serving. `layers`: the projections of each
-    /// layer's maps, which are those into and out of its mixer; gate and up; down.
+    /// Stacks the adapters of the segments. Returns `None` if there are too many of them, or if one is not prepared for serving.
+    /// `layers` has the projections of each layer's four maps: into the mixer, out of it, gate and up, down.
     ///
     /// # Errors
     /// What libtorch refuses, for want of memory above all.
@@ -61,7 +68,7 @@ impl AdapterStack {
         }))
     }
 
-    /// Whether it is of these segments' adapters.
+    /// Whether it was made from the adapters of these segments.
     pub(crate) fn is_of(&self, segments: &[Segment<'_>]) -> bool {
         let pairs = || self.of.iter().zip(segments);
         let is_same = |(own, segment): (&Tensor, &Segment<'_>)| {
@@ -70,7 +77,7 @@ impl AdapterStack {
         self.of.len() == segments.len() && pairs().all(is_same)
     }
 
-    /// Adds what the adapters of a map say of `x` to its fresh output `y`.
+    /// Adds the outputs of a map's adapters for `x` to `y`, the map's own output, in place.
     ///
     /// # Shapes
     /// `x`: `[1, t, in]`, `y`: `[1, t, out]`, in the dtype of the model.

@@ -1,7 +1,7 @@
 //! The maps of a model that are adapted, and their widths.
 
 use super::error::LoraError;
-use super::projection::{LM_HEAD, Projection, Side};
+use super::projection::{LM_HEAD, Projection};
 use crate::model_config::{DeltaSpec, ModelConfig};
 
 /// Which maps of a model have an adapter.
@@ -65,8 +65,6 @@ impl LoraTargets {
     /// down; the LM head.
     ///
     /// The result is empty if all three are false, which [`super::LoraSpec::checked`] refuses.
-    ///
-    /// Empty where all are false, which [`super::LoraSpec::checked`] refuses.
     pub fn groups(attn: bool, mlp: bool, unembed: bool) -> Self {
         let [q, k, v, o, gate, up, down, ..] = Projection::ALL;
         let mut layers = Vec::new();
@@ -188,21 +186,6 @@ impl BaseDims {
     /// Whether some layer may have a projection.
     pub(super) fn knows(&self, projection: Projection) -> bool {
         self.delta.is_some() || !projection.is_of_net()
-    }
-
-    pub(super) fn shape(&self, projection: Projection, side: Side, rank: i64) -> [i64; 2] {
-        let (d_in, d_out) = self.widths(projection);
-        match side {
-            Side::A => [rank, d_in],
-            Side::B => [d_out, rank],
-        }
-    }
-
-    pub(super) fn head_shape(&self, side: Side, rank: i64) -> [i64; 2] {
-        match side {
-            Side::A => [rank, self.hidden],
-            Side::B => [self.vocab, rank],
-        }
     }
 
     pub(super) fn narrowest(&self) -> i64 {

@@ -161,7 +161,7 @@ fn names_the_tensor_that_does_not_fit() {
         let result = Lora::from_named(spec(2), DIMS, 1, map);
         result.unwrap_err().to_string()
     };
-    let name = peft_name(DIMS.layers_at, 0, Projection::O, Side::B);
+    let name = Param::Layer(0, Projection::O, Side::B).peft_name(DIMS.layers_at);
 
     let mut missing = map();
     missing.remove(&name);

@@ -185,9 +185,10 @@ fn stacked_adapters_are_what_each_is_alone() {
     assert_eq!(calls, [16, 0, 0, 16]);
 }
 
+/// Several streams take as many as one: they are one batch.
 #[test]
 fn a_token_takes_few_calls_a_layer() {
-    let n_calls = |family: &str, n_layers: usize| {
+    let n_calls = |family: &str, n_layers: usize, n_streams: usize| {
         let fields = [
             ("model_type", json!(family)),
             ("head_dim", json!(16)),
@@ -197,18 +198,22 @@ fn a_token_takes_few_calls_a_layer() {
         let mut model = Model::load(dir.path(), Kind::BFloat16, &Devices::cpu()).unwrap();
         be_a_gpu(&mut model);
         let mut pool = pool(&model);
-        let _past = model
-            .forward_batch(&[rows(&IDS[..4], 0, 32, None)], &mut pool)
-            .unwrap();
+        let of_all = |ids, start| (0..n_streams).map(move |i| rows(ids, start, 32 * i, None));
+        let past: Vec<Rows<'_>> = of_all(&IDS[..4], 0).collect();
+        let _past = model.forward_batch(&past, &mut pool).unwrap();
+        let tokens: Vec<Rows<'_>> = of_all(&IDS[4..5], 4).collect();
         let seen = watched(|| {
-            let token = rows(&IDS[4..5], 4, 32, None);
-            let _hidden = model.forward_batch(&[token], &mut pool).unwrap();
+            let _hidden = model.forward_batch(&tokens, &mut pool).unwrap();
         });
         seen.computed().len()
     };
     for (family, most) in [("llama", 15), ("qwen3", 16)] {
-        let a_layer = n_calls(family, 3) - n_calls(family, 2);
+        let a_layer = n_calls(family, 3, 1) - n_calls(family, 2, 1);
         assert!(a_layer <= most, "{family}: {a_layer}");
+        assert_eq!(
+            [4, 8].map(|n| n_calls(family, 3, n)),
+            [n_calls(family, 3, 1); 2]
+        );
     }
 }
 

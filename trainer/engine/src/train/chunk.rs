@@ -1,9 +1,12 @@
 //! A row, cut into chunks of places that are computed at once, and what each chunk sees.
 //!
-//! A chunk sees its ancestors, gathered into one list of keys, and itself. A row that is a plain chain has
-//! its ancestors in one piece and needs no copy of them. Attention is computed branch by branch, over whole stretches of keys and
-//! with the plain triangle, so that fused kernels compute nothing that is not seen. Only a layer with a window has a mask, and on a CPU
-//! a chunk of which most is seen; it is as wide as the chunk's list, so there is never one over the square of a row.
+//! A chunk attends to its ancestors, which are gathered into one list of keys, and to itself. If a row is a plain chain,
+//! its ancestors are in one piece and need no copy.
+//!
+//! Attention usually has no mask. It is computed branch by branch: each branch attends to whole stretches of keys, and to
+//! itself by the causal triangle, so that no score is computed which a mask would hide. A mask is used in two cases: in
+//! layers with a sliding window, and on a CPU if a mask would hide little. It is as wide as the chunk's list of keys, so a
+//! mask over the square of a row never exists.
 
 use tch::{Device, Kind, Tensor};
 
@@ -33,13 +36,14 @@ pub(super) struct Chunk {
     as_gpu: bool,
 }
 
-/// What the places of a chunk see.
+/// How the places of a chunk attend.
 #[derive(Debug)]
 pub(super) enum Sight {
-    /// So many samples of one length, one after the other: each place sees its own up to itself.
+    /// The chunk has so many samples of the same length, one after the other. Each place attends to those of its sample up to itself.
     Samples(i64),
+    /// Each range of places attends to several ranges of keys.
     Parts(Vec<Part>),
-    /// `[c, s]`: 0 where a place sees another, else minus infinity.
+    /// `[c, s]`: 0 where a place attends to another, else minus infinity.
     Mask(Tensor),
 }
 
@@ -54,8 +58,8 @@ struct BranchPart {
     inside: Vec<PlaceSpan>,
 }
 
-/// Cuts a row evenly into chunks of about as many places as `sizes` has, at most a quarter more: two halves of a row that is
-/// little longer took 1.4 times the processor's time of one chunk (SmolLM2, two cores, bf16, rows of 257).
+/// Cuts a row evenly into chunks of `chunk_tokens` places, or up to a quarter more. For a row that is little longer than that, two chunks
+/// took 1.4 times the processor time of one (SmolLM2, two cores, bf16, rows of 257).
 ///
 /// # Errors
 /// What libtorch refuses.
@@ -123,14 +127,14 @@ fn seen(row: &Row, chunk: PlaceSpan) -> (Vec<PlaceSpan>, Vec<BranchPart>) {
 // === impl BranchPart ===
 
 impl BranchPart {
-    /// Whether it sees all that `before` sees, and all of `before`: a turn after another, say.
+    /// Whether it sees all that `before` sees, and all of `before`, as a turn sees the one before it.
     fn goes_on(&self, before: &Self) -> bool {
         let mut all = before.inside.clone();
         push(&mut all, before.own);
         self.n_keys == before.n_keys && self.inside == all
     }
 
-    /// The keys that it sees: of all its places, and then the triangle.
+    /// Its attention: all its places to the keys that all of them see, and then to one another by the causal triangle.
     fn attention(&self, n_keys: usize) -> impl Iterator<Item = Part> {
         let before = PlaceSpan {
             start: 0,
@@ -186,7 +190,7 @@ impl Chunk {
         }
     }
 
-    /// What its places see in a layer: the `window` newest positions of their sample, or all without a window.
+    /// How its places attend in a layer: to the `window` newest positions of their sample, or to all of them without a window.
     ///
     /// # Errors
     /// What libtorch refuses.
@@ -213,7 +217,8 @@ impl Chunk {
         let parts: Vec<Part> = parts.collect();
         let n_scores: i64 = parts.iter().map(Part::n_scores).sum();
         let (c, width) = (to_i64(self.span.len), to_i64(n_keys + self.span.len));
-        // A CPU took 1.0 to 1.7 times a mask's time in parts of three quarters of the scores, and 0.2 of an eighth.
+        // On a CPU, attention in parts took 1.0 to 1.7 times as long as with a mask if it computes three quarters of the scores, and 0.2
+        // times as long if it computes an eighth.
         let is_worth_it = self.as_gpu || 2 * n_scores <= c * width;
         if is_worth_it && model.has_parts {
             return Ok(Sight::Parts(parts));

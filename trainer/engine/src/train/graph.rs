@@ -1,4 +1,4 @@
-//! Parts of a graph of libtorch's autograd, for vector-Jacobian products ([`aten::vjp`](crate::aten::vjp)).
+//! Makes small graphs of libtorch's autograd, through which [`aten::vjp`](crate::aten::vjp) goes back.
 
 use tch::Tensor;
 

@@ -39,7 +39,7 @@ pub(super) struct Costs {
     input: usize,
     /// A position of a layer with its graph.
     graph: usize,
-    /// A position of a chunk while its graph is gone down.
+    /// A position of a chunk in the backward pass through its graph.
     down: usize,
     /// A position of keys and values, copied for a branch.
     keys: usize,
@@ -52,10 +52,12 @@ pub(super) struct Costs {
     chunk: usize,
 }
 
-/// A GPU is full with so many positions: fewer leave units idle.
+/// Fewer positions than this leave parts of a GPU idle.
 const FULL_GPU: usize = 2048;
-/// A layer of so many positions takes an H100 some 40 ms on the way down (4B parameters), which a stream has to wait for.
+/// The most positions of a slice. The backward pass of one layer with so many is expected to take an H100 some 40 ms (4B parameters),
+/// and replies wait for it.
 const MOST_GPU: usize = 16_384;
+/// Positions of the LM head in a slice.
 const HEAD_GPU: usize = 512;
 /// The rank of adapters for which a GPU's sizes are counted.
 const RANK: i64 = 32;
@@ -123,8 +125,8 @@ impl SliceSizes {
         }
     }
 
-    /// Whole rows at once, where that leaves memory for the rest, and rows of which no layer has to be computed again, where they
-    /// fill a GPU.
+    /// The sizes for a GPU with so much memory for activations. A row goes through a layer in one call, if the memory allows it. Rows of
+    /// samples that share nothing are so short that no layer has to be computed again, unless they would leave parts of the GPU idle.
     pub(crate) fn of_gpu(model: &Model, memory: usize) -> Self {
         let mut sizes = Self {
             chunk_tokens: MOST_GPU,
@@ -169,9 +171,9 @@ impl Costs {
             (3 * qkv + 8 * keys + 9 * values + pieces) * wide + (qkv + 2 * values) * narrow
         });
         let (attention, mlp, down) = if sizes.as_gpu {
-            // The same with adapters that take the normed input and the mix as they are, and fused norms: attention's are the input,
-            // the normed one, queries, keys and values before and after their rotation, the mix and its log-sum-exps. On the way down
-            // gradients by gate, its silu, up, their product and both together, and those by queries, keys and values.
+            // On a GPU, adapters take the normed input and the mix in the model's dtype, and norms are fused. So attention saves the
+            // input, the normed input, queries, keys and values before and after their rotation, the mix and its log-sum-exps. The
+            // backward pass adds gradients by gate, its silu, up, their product and both together, and by queries, keys and values.
             let qkv = (2 * q + 3 * kv) * narrow;
             let attention = d * (wide + narrow) + qkv + q * narrow + n(config.n_heads) * wide;
             let mlp = d * (wide + narrow) + 4 * f * narrow;

@@ -74,9 +74,18 @@ fn convert(gguf: &Path, file: &mut File, out: &Path) -> Result<()> {
         ),
     ] {
         let pretty = format!("{json:#}\n");
-        tensors::write(&out.join(name), |file| file.write_all(pretty.as_bytes()))?;
+        write(&out.join(name), pretty.as_bytes())?;
     }
     tensors::convert(&header, file, &model_config, &out.join("model.safetensors"))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    Ok(write().map_err(ModelFileError::writing(path))?)
 }
 
 /// Refuses one part of a split model. A part does not name the others.

@@ -122,8 +122,9 @@ fn declined(declined: &Declined, now_ms: u64) -> Vec<String> {
     )];
     if let Some(until_ms) = declined.rests_until_ms {
         let rest = Span::secs(until_ms.saturating_sub(now_ms) / 1_000);
+        let n = declined.rest_verdicts;
         lines.push(format!(
-            "         training pauses for {rest}, or until 8 more turns are judged; its wishes stay in the prompt"
+            "         training pauses for {rest}, or until {n} more turns are judged; its wishes stay in the prompt"
         ));
     }
     lines

@@ -38,7 +38,7 @@ impl Rig {
             let is_settled = self.n(StateKind::Taken).await == 0;
             let declined = self.declined().await;
             let declined = declined.filter(|declined| declined.in_a_row >= n && is_settled)?;
-            let are_spent = n < 3 || self.n(StateKind::Judged).await == 0;
+            let are_spent = n < 2 || self.n(StateKind::Judged).await == 0;
             are_spent.then_some(declined)
         };
         let found = progress::found_in_time(found).await;
@@ -83,7 +83,7 @@ async fn is_declined(ruin: Habit, test: &str) {
     world.train_into(&[], ruin);
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.talk(&world, &[1, 2]).await;
-    let declined = rig.declined_in_a_row(3).await;
+    let declined = rig.declined_in_a_row(2).await;
     let is_so = declined.why.contains(&format!("{test} "));
     assert!(is_so, "{ruin:?}: {declined:?}");
     assert_eq!(
@@ -91,8 +91,9 @@ async fn is_declined(ruin: Habit, test: &str) {
         (Vec::new(), Vec::new()),
         "{ruin:?}"
     );
-    // Each time from where the first one started, at half the rate.
-    are(&world.rates(), &[RATE / 3.0, RATE / 6.0, RATE / 12.0]);
+    assert_eq!(world.loaded(), Vec::<String>::new(), "{ruin:?}: no memory");
+    // The second time from where the first one started, at half the rate.
+    are(&world.rates(), &[RATE / 3.0, RATE / 6.0]);
     assert!(
         world
             .checkpoints()
@@ -102,12 +103,13 @@ async fn is_declined(ruin: Habit, test: &str) {
     // Then the samples are set aside, and no more is tried for a while.
     let spent = rig.log.funnel(None).await.unwrap().spent;
     let by_gate = |(why, n): (&String, &u64)| {
-        let name = why.strip_prefix("declined by the gate 3 times in a row: ")?;
+        let name = why.strip_prefix("declined by the gate: ")?;
         Some((name.to_owned(), *n))
     };
     let by_gate: Vec<(String, u64)> = spent.iter().filter_map(by_gate).collect();
     assert_eq!(by_gate.iter().map(|(_, n)| n).sum::<u64>(), 2, "{spent:?}");
     assert!(declined.rests_until_ms.is_some());
+    assert_eq!(declined.rest_verdicts, 8);
     rig.stop().await;
     // A restart forgets nothing of it.
     let rig = Rig::start(dir.path(), &world, usual()).await;
@@ -119,10 +121,10 @@ async fn is_declined(ruin: Habit, test: &str) {
 #[tokio::test]
 async fn a_rest_ends_with_eight_new_verdicts() {
     let (dir, world) = (folder(), World::default());
-    world.train_into(&[Habit::Greets; 3], Habit::Fine);
+    world.train_into(&[Habit::Greets; 2], Habit::Fine);
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.talk(&world, &[1, 2]).await;
-    rig.declined_in_a_row(3).await;
+    rig.declined_in_a_row(2).await;
     rig.stop().await;
     let rig = Rig::start(dir.path(), &world, usual()).await;
     rig.talk(&world, &[3, 4]).await;
@@ -131,12 +133,41 @@ async fn a_rest_ends_with_eight_new_verdicts() {
         |phase| matches!(phase, Phase::Resting { why, .. } if why.contains("relevance")),
     )
     .await;
-    assert_eq!(world.rates().len(), 3, "with four of eight verdicts");
+    assert_eq!(world.rates().len(), 2, "with four of eight verdicts");
     rig.talk(&world, &[5, 6]).await;
     assert!(rig.trained(2).await);
     let serves = rig.served().await.remove(0);
     assert_eq!(world.adapter(&serves).unwrap()[..2], [30, 40]);
     assert_eq!(rig.declined().await, None, "one has passed since");
+    rig.stop().await;
+}
+
+/// A wish that the model cannot keep: before this test, three adapters were made for each eight verdicts, of the same turns
+/// at the same rate.
+#[tokio::test]
+async fn what_is_declined_again_and_again_is_tried_ever_less_often() {
+    let (_dir, world, rig) = begin(usual()).await;
+    world.train_into(&[], Habit::Greets);
+    for (sessions, n) in [(1..3, 2), (3..7, 3), (7..15, 4), (15..31, 5), (31..61, 5)] {
+        rig.talk(&world, &sessions.clone().collect::<Vec<_>>())
+            .await;
+        rig.judged(u64::from(sessions.end - 1) * 2).await;
+        let is_so = async || {
+            let declined = rig.declined().await;
+            declined.is_some_and(|it| it.in_a_row == n && it.rests_until_ms.is_some())
+        };
+        rig.until("so many are declined", is_so).await;
+        assert_eq!(world.rates().len(), n, "after {sessions:?}");
+    }
+    let parts = [3.0, 6.0, 12.0, 24.0, 24.0];
+    are(&world.rates(), &parts.map(|part| RATE / part));
+    let mut made: Vec<Vec<u32>> = world.checkpoints().into_iter().map(|(_, it)| it).collect();
+    made.dedup();
+    assert_eq!(
+        made.len(),
+        4,
+        "only the first batch has two rates: {made:?}"
+    );
     rig.stop().await;
 }
 
@@ -216,7 +247,7 @@ async fn killed(habit: Habit, n: usize, how: Failure) {
         assert_each_trained_once(&rig, &world).await;
         assert_eq!(world.checkpoints().len(), 1, "the step is not made again");
     } else {
-        rig.declined_in_a_row(3).await;
+        rig.declined_in_a_row(2).await;
         assert_eq!((rig.served().await, rig.swaps()), (Vec::new(), Vec::new()));
     }
     rig.stop().await;

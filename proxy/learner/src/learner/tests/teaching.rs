@@ -157,9 +157,16 @@ async fn what_no_draw_passes_is_not_taught_and_says_why() {
         0 => ("That may well be so.".to_owned(), true),
         _ => (format!("{said} {}", "word ".repeat(60)), true),
     };
+    let is_long: Says = |said, _| (format!("{said} {}", "word ".repeat(60)), true);
+    let usable = "no reply of the teacher is long enough and complete";
     let relevant = "no reply of the teacher answers the question well enough";
     let obeys = "no reply of the teacher does what you wish";
-    for (answers, why) in [(greets, obeys), (goes_round, obeys), (is_vague, relevant)] {
+    for (answers, why) in [
+        (greets, usable),
+        (goes_round, usable),
+        (is_vague, relevant),
+        (is_long, obeys),
+    ] {
         let (dir, world) = (folder(), World::default());
         world.set_answers(answers);
         let rig = Rig::start(dir.path(), &world, again(1)).await;

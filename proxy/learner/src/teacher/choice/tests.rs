@@ -71,10 +71,27 @@ async fn obeying_alone_is_not_enough() {
         candidate("I am a chatbot.", 0.05),
         candidate("Paris is where it is, in the north of France.", 1.5),
     ]);
-    assert_eq!(chosen(&brief(), &of, 0.8).await, Err(NoChoice::NotRelevant));
+    assert_eq!(chosen(&brief(), &of, 0.8).await, Err(NoChoice::Irrelevant));
     let none = f64::NEG_INFINITY;
     let chosen = chosen(&brief(), &of, none).await.unwrap();
     assert_eq!(chosen, ["I am a chatbot."]);
+}
+
+/// Before this test, a client that allowed few tokens was told that no reply did what was wished.
+#[tokio::test]
+async fn what_could_not_be_taught_anyhow_does_not_disobey() {
+    let none = answers(Vec::new());
+    let not_usable = Err(NoChoice::Unusable);
+    assert_eq!(chosen(&brief(), &none, 0.4).await, not_usable);
+    let long = "It is of course the city of Paris.";
+    let mut of = answers(vec![candidate(long, 1.5)]);
+    assert_eq!(chosen(&brief(), &of, 0.4).await, Err(NoChoice::Disobeyed));
+    of.candidates[0].is_teachers = false;
+    assert_eq!(
+        chosen(&brief(), &of, 0.4).await,
+        not_usable,
+        "the session's own"
+    );
 }
 
 /// A judge that accepts replies with this word.
@@ -132,5 +149,5 @@ async fn a_call_is_not_held_to_what_is_asked_of_words() {
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("<tool_call>"), "{found:?}");
     let of = answers(vec![call(-0.05)]);
-    assert_eq!(chosen(&praised, &of, 0.4).await, Err(NoChoice::NotRelevant));
+    assert_eq!(chosen(&praised, &of, 0.4).await, Err(NoChoice::Irrelevant));
 }

@@ -294,8 +294,13 @@ impl TrainingBackend for World {
         })
     }
 
-    fn unload_adapter(&self, _: AdapterName) -> BackendFuture<'_, bool> {
-        Box::pin(async { panic!("the learner unloads nothing") })
+    fn unload_adapter(&self, name: AdapterName) -> BackendFuture<'_, bool> {
+        Box::pin(async move {
+            let loaded = &mut self.inner().loaded;
+            let n_before = loaded.len();
+            loaded.retain(|other| *other != name);
+            Ok(loaded.len() < n_before)
+        })
     }
 
     fn sample(&self, request: SampleRequest) -> BackendFuture<'_, SampleReply> {

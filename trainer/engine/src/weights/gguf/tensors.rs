@@ -1,17 +1,18 @@
 //! Tensors of a GGUF as bf16 safetensors: dequantised, renamed, q and k put back in order.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use half::bf16;
 use metaclaw_trainer_text::ModelFileError;
-use serde_json::{Map, json};
+use safetensors::Dtype;
 use tch::{Kind, TchError, Tensor};
 
 use super::blocks::BlockFormat;
 use super::header::{GgufHeader, Info};
 use crate::model_config::{Architecture, ModelConfig};
+use crate::tensors;
 use crate::weights::error::Result;
 use crate::weights::expected;
 
@@ -42,35 +43,19 @@ pub(super) fn convert(
     let plans = expected.map(|(name, shape)| plan(header, config, name, &shape));
     let plans = plans.collect::<Result<Vec<_>, _>>()?;
     refuse_unknown(header, &plans)?;
-    let mut failed = None;
-    let written = write(out, |out| {
-        let mut out = BufWriter::with_capacity(1 << 20, out);
-        out.write_all(&safetensors_header(&plans))?;
-        for plan in &plans {
-            let values = plan.stored.numbers(header, file, &plan.source);
-            match values.and_then(|values| Ok(to_bytes(&values, plan)?)) {
-                Ok(bytes) => out.write_all(&bytes)?,
-                Err(error) => {
-                    failed = Some(error);
-                    return Err(io::Error::other("conversion stopped"));
-                }
-            }
-        }
-        out.flush()
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => written,
+    let shapes = plans.iter();
+    let shapes = shapes.map(|plan| (plan.name.clone(), plan.stored.shape.clone()));
+    let head = tensors::header_of(Dtype::BF16, shapes.collect());
+    let head = head.map_err(|detail| header.damaged(detail))?;
+    let failed = ModelFileError::writing(out);
+    let mut open = File::create(out).map_err(&failed)?;
+    open.write_all(&head).map_err(&failed)?;
+    for plan in &plans {
+        let values = plan.stored.numbers(header, file, &plan.source)?;
+        let bytes = to_bytes(&values, plan)?;
+        open.write_all(&bytes).map_err(&failed)?;
     }
-}
-
-pub(super) fn write(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
-    let fill_and_sync = || {
-        let mut file = File::create(path)?;
-        fill(&mut file)?;
-        file.sync_all()
-    };
-    Ok(fill_and_sync().map_err(ModelFileError::writing(path))?)
+    Ok(open.sync_all().map_err(failed)?)
 }
 
 fn plan(header: &GgufHeader, config: &ModelConfig, name: String, shape: &[i64]) -> Result<Plan> {
@@ -214,26 +199,6 @@ fn refuse_unknown(header: &GgufHeader, plans: &[Plan]) -> Result<()> {
     unknown.map_or(Ok(()), |name| {
         Err(header.unsupported("tensor", name, allowed))
     })
-}
-
-/// Length, then JSON, padded so that the numbers start at a multiple of 64.
-fn safetensors_header(plans: &[Plan]) -> Vec<u8> {
-    const ALIGN: usize = 64;
-    let mut table = Map::new();
-    table.insert("__metadata__".into(), json!({"format": "pt"}));
-    let mut start = 0;
-    for plan in plans {
-        let end = start + plan.stored.shape.iter().product::<usize>() * size_of::<bf16>();
-        let entry =
-            json!({"dtype": "BF16", "shape": plan.stored.shape, "data_offsets": [start, end]});
-        table.insert(plan.name.clone(), entry);
-        start = end;
-    }
-    let mut text = serde_json::Value::Object(table).to_string().into_bytes();
-    text.resize((text.len() + 8).next_multiple_of(ALIGN) - 8, b' ');
-    let mut header = (text.len() as u64).to_le_bytes().to_vec();
-    header.append(&mut text);
-    header
 }
 
 /// bf16, little-endian, rows in the order of Hugging Face.
