@@ -14,7 +14,7 @@ pub(super) struct AdapterConfigFile {
 }
 
 /// The modules of a model of text and images that have names like ours and are not of its text part; a regular expression.
-const OF_IMAGES: &str = ".*(vision_tower|multi_modal_projector).*";
+const OF_IMAGES: [&str; 2] = [".*(vision_tower|multi_modal_projector).*", ".*visual.*"];
 
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
 pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
@@ -44,7 +44,7 @@ pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
         "use_rslora": false,
     });
     if lora.dims.layers_at == IN_PART {
-        json["exclude_modules"] = json!(OF_IMAGES);
+        json["exclude_modules"] = json!(OF_IMAGES[usize::from(lora.dims.delta.is_some())]);
     }
     json
 }
@@ -92,10 +92,11 @@ impl AdapterConfigFile {
         if self.fields.contains_key("bias") {
             self.text("bias", "none")?;
         }
-        let ours = ("exclude_modules", OF_IMAGES);
         for field in REFUSED {
             let value = self.fields.get(field);
-            let is_ours = field == ours.0 && value.and_then(Value::as_str) == Some(ours.1);
+            let text = value.and_then(Value::as_str);
+            let is_ours =
+                field == "exclude_modules" && text.is_some_and(|it| OF_IMAGES.contains(&it));
             if !is_ours && !value.is_none_or(is_empty) {
                 return Err(self.error(field, "nothing: this engine does not do it"));
             }

@@ -105,9 +105,6 @@ fn a_batch_computes_what_each_row_computes_alone() {
             hidden.unwrap().select(1, -1)
         };
         let mut pool = pool(&model);
-        // The third one has cached positions already.
-        let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
-        let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
         let batch = [
             rows(&IDS[..7], 0, 0, None),
             rows(&IDS[3..5], 0, 64, Some(&served[0])),
@@ -124,6 +121,9 @@ fn a_batch_computes_what_each_row_computes_alone() {
             if as_gpu {
                 be_a_gpu(&mut model);
             }
+            // The third one has cached positions already, and a state, which the batch takes further.
+            let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
+            let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
             let got = model.forward_batch(&batch, &mut pool).unwrap();
             assert_eq!(model.stack.borrow().is_some(), as_gpu);
             let distance = distance(&got, &Tensor::cat(&want, 0));
