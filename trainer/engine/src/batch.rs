@@ -91,16 +91,6 @@ impl Model {
             self.placement.each(|device| plan.to_device(device))
         });
         let nets = nets.transpose()?;
-        let mut n = 0;
-        let kept = rows.iter().flat_map(|r| {
-            let start = n;
-            n += to_i64(r.ids.len());
-            match r.keep {
-                Keep::Last => n - 1..n,
-                Keep::All => start..n,
-            }
-        });
-        let kept: Vec<i64> = kept.collect();
         let segments = segments(rows.iter().map(|r| (r.ids.len(), r.lora)));
         let mut stack = self.stack.borrow_mut();
         let is_stacked = |stack: &AdapterStack| stack.is_of(&segments);
@@ -142,9 +132,23 @@ impl Model {
             x = self.placement.moved(&x, layer)?;
             x = layer_forward(&self.config, w, adapters, &x, rope, attention)?;
         }
-        let kept = Tensor::f_from_slice(&kept)?.f_to_device(last)?;
+        let kept = Tensor::f_from_slice(&kept(rows))?.f_to_device(last)?;
         x.f_select(0, 0)?.f_index_select(0, &kept)
     }
+}
+
+/// The positions whose hidden states are given back.
+fn kept(rows: &[Rows<'_>]) -> Vec<i64> {
+    let mut n = 0;
+    let kept = rows.iter().flat_map(|r| {
+        let start = n;
+        n += to_i64(r.ids.len());
+        match r.keep {
+            Keep::Last => n - 1..n,
+            Keep::All => start..n,
+        }
+    });
+    kept.collect()
 }
 
 /// The rows of each sequence, cut where a state is kept.

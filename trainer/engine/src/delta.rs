@@ -135,6 +135,10 @@ impl DeltaNet {
     }
 
     /// The numbers of positions in pieces, `[n, c, *]`, by head.
+    #[expect(
+        clippy::many_single_char_names,
+        reason = "the axes and the three projections are called so everywhere"
+    )]
     fn steps(&self, all: &Tensor) -> Result<Steps> {
         let spec = &self.spec;
         let (n, c, _) = all.size3()?;

@@ -287,11 +287,8 @@ impl Pieces {
             start += run.len;
         }
         let len = pieces.iter().map(|piece| piece.len).max().unwrap_or(1);
-        let n_levels = pieces
-            .iter()
-            .map(|piece| piece.level + 1)
-            .max()
-            .unwrap_or(0);
+        let levels = pieces.iter().map(|piece| piece.level + 1);
+        let n_levels = levels.max().unwrap_or(0);
         // The place of each piece within its level.
         let mut sizes = vec![0; n_levels];
         let mut within = Vec::with_capacity(pieces.len());

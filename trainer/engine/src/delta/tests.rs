@@ -1,6 +1,7 @@
 use super::*;
 use crate::layer::Mixer;
 use crate::model::Model;
+use crate::pack::to_i64;
 use crate::tests::{OPTIONS, distance, make_model, tiny_nets};
 
 fn net(model: &Model) -> &DeltaNet {
@@ -66,7 +67,7 @@ fn a_tree_in_pieces_is_each_path_step_by_step() {
     let left = [4, 0, 3, 7];
     let past = pasts(net, 1);
     let x = Tensor::randn(
-        [1, runs.iter().map(|run| run.len as i64).sum(), 32],
+        [1, runs.iter().map(|run| to_i64(run.len)).sum(), 32],
         OPTIONS,
     );
     let plan = DeltaPlan::new(&runs, &left, net.spec.kernel, 2, Device::Cpu).unwrap();
@@ -79,16 +80,16 @@ fn a_tree_in_pieces_is_each_path_step_by_step() {
     for run in runs {
         let own = match run.before {
             Before::Past { state, tail: at } => DeltaPast {
-                states: past.states.narrow(0, state as i64, 1),
-                tails: past.tails.narrow(0, at as i64 * tail, tail),
+                states: past.states.narrow(0, to_i64(state), 1),
+                tails: past.tails.narrow(0, to_i64(at) * tail, tail),
             },
             Before::Run(parent) => DeltaPast {
                 states: ends[parent].states.copy(),
                 tails: ends[parent].tails.copy(),
             },
         };
-        let (y, end) = one_by_one(net, &x.narrow(1, first, run.len as i64), own);
-        first += run.len as i64;
+        let (y, end) = one_by_one(net, &x.narrow(1, first, to_i64(run.len)), own);
+        first += to_i64(run.len);
         wanted.push(y);
         ends.push(end);
     }

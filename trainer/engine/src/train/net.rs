@@ -89,18 +89,18 @@ impl NetChunk {
                 };
                 let before = match last {
                     None => past(0),
-                    Some(last) => match ends.get(&last) {
-                        Some(&run) => Before::Run(run),
-                        None => {
+                    Some(last) => {
+                        if let Some(&run) = ends.get(&last) {
+                            Before::Run(run)
+                        } else {
                             let known = given.iter().position(|&place| place == last);
-                            past(
-                                1 + known.unwrap_or_else(|| {
-                                    given.push(last);
-                                    given.len() - 1
-                                }),
-                            )
+                            let known = known.unwrap_or_else(|| {
+                                given.push(last);
+                                given.len() - 1
+                            });
+                            past(known + 1)
                         }
-                    },
+                    }
                 };
                 runs.push(Run { len: 1, before });
             }
@@ -166,7 +166,7 @@ impl NetChunk {
         ]))
     }
 
-    fn add_gradients(&self, grads: [Tensor; 2], known: &mut AtPlaces) -> Result<()> {
+    fn add_gradients(&self, grads: &[Tensor; 2], known: &mut AtPlaces) -> Result<()> {
         // The first past is a beginning.
         let parts = each(&[&grads[0], &grads[1]], self.given.len() + 1)?;
         for (&place, grads) in self.given.iter().zip(parts.into_iter().skip(1)) {
@@ -221,12 +221,11 @@ impl LayerBackward {
         let Some(chunk) = chunks.len().checked_sub(self.n_outputs_done + 1) else {
             return Ok(true);
         };
-        let output = match self.outputs.next_back() {
-            Some(kept) => kept,
-            None => {
-                let context = self.context(model);
-                context.net_output(&chunks[chunk], self.x()?, &self.at_places)?
-            }
+        let output = if let Some(kept) = self.outputs.next_back() {
+            kept
+        } else {
+            let context = self.context(model);
+            context.net_output(&chunks[chunk], self.x()?, &self.at_places)?
         };
         self.net_down(&chunks[chunk], &output, out)?;
         self.n_outputs_done += 1;
@@ -256,7 +255,7 @@ impl LayerBackward {
         if edges.given.is_some()
             && let (Some(tails), Some(states)) = (grads.pop(), grads.pop())
         {
-            cut.add_gradients([states, tails], &mut self.grads_at_places)?;
+            cut.add_gradients(&[states, tails], &mut self.grads_at_places)?;
         }
         if output.input.is_some()
             && let Some(grad) = grads.pop()

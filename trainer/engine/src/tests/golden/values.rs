@@ -92,9 +92,11 @@ pub(super) fn folder(name: &str) -> PathBuf {
 /// those in f32.
 const BF16_LIMIT: f64 = 0.15;
 
-/// With gated delta nets: of transformers' own bf16 up to 0.50 for `in_proj_a` and 0.17 for others, since a gate's gradient is a small
-/// difference of large sums over all positions.
-const NETS_BF16_LIMIT: f64 = 0.5;
+/// The same with gated delta nets, of which transformers' own bf16 gives 0.17.
+const NETS_BF16_LIMIT: f64 = 0.2;
+
+/// For the map that gives how fast states decay, of which transformers' own bf16 gives 0.50.
+const DECAY_BF16_LIMIT: f64 = 0.55;
 
 /// `values.json` and `values.safetensors` of a folder.
 pub(super) struct Golden {
@@ -164,7 +166,12 @@ impl Golden {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
         let distance = distance(&found.to_device(tch::Device::Cpu), wanted);
-        let limit = self.setting.limit;
+        let is_decay = name.contains("linear_attn.in_proj_a.");
+        let limit = if is_decay && self.setting.kind == Kind::BFloat16 {
+            DECAY_BF16_LIMIT
+        } else {
+            self.setting.limit
+        };
         assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
             self.worst = (distance, name.into());
