@@ -16,6 +16,7 @@ mod forward;
 mod graph;
 mod lm_head;
 mod net;
+mod net_backward;
 mod pass;
 mod plan;
 mod positions;
