@@ -20,7 +20,9 @@ use crate::{
     words::{is_cjk, pattern, terms},
 };
 
-/// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original.
+/// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original, if only
+/// one of them has words that the other lacks: "I don't want tea in the evening" and "I don't want milk in the evening" are
+/// two memories, however many words they share.
 const SAME: f32 = 0.8;
 /// The longest subject of a statement, in words. A longer text before the verb is no subject.
 const MAX_SUBJECT: usize = 6;
@@ -115,8 +117,12 @@ impl<'m> ReadMemory<'m> {
         }
         let common = self.words.intersection(&new.words).count();
         let all = (self.words.len() + new.words.len() - common).max(1);
+        let adds = |one: &Self, other: &Self| {
+            let mut words = one.words.difference(&other.words);
+            words.any(|word| !is_number(word))
+        };
         // "We are 8 people" and "We are 9 people" have almost the same words, and do not say the same.
-        if (common as f32) / (all as f32) < SAME {
+        if (common as f32) / (all as f32) < SAME || (adds(self, new) && adds(new, self)) {
             Relation::None
         } else if self.numbers().eq(new.numbers()) {
             Relation::Same
@@ -139,9 +145,12 @@ impl<'m> ReadMemory<'m> {
     }
 
     fn numbers(&self) -> impl Iterator<Item = &String> {
-        let is_number = |word: &&String| word.contains(|c: char| c.is_ascii_digit());
-        self.words.iter().filter(is_number)
+        self.words.iter().filter(|word| is_number(word))
     }
+}
+
+fn is_number(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_digit())
 }
 
 /// Compares all pairs of active memories of one scope. A memory that is replaced names the newer one.
@@ -187,7 +196,7 @@ fn subject(text: &str) -> Option<Vec<String>> {
         .any(|beginning| owned.starts_with(beginning));
     let lives = ["live in", "lives in", "work at", "work for", "住在"];
     let mut words = terms(&owned);
-    if lives.contains(&verb.as_str()) && !owned.contains(',') {
+    if lives.contains(&verb.as_str()) && (verb == "住在" || is_person(&owned)) {
         words.push(verb);
         return Some(words);
     }
@@ -202,6 +211,15 @@ fn subject(text: &str) -> Option<Vec<String>> {
         _ => return None,
     });
     is_subject.then_some(words)
+}
+
+/// Returns whether what is before "works for" is somebody: "I", "my sister", "now we", not "option C won't".
+fn is_person(subject: &str) -> bool {
+    let people = ["i", "we", "he", "she", "they"];
+    let mut words = subject.split_whitespace();
+    let is_relative = words.clone().count() == 2 && words.next().is_some_and(|it| it == "my");
+    let last = words.next_back();
+    !subject.contains(',') && (is_relative || last.is_some_and(|word| people.contains(&word)))
 }
 
 /// The longest text of a search result in characters, as in the original.
@@ -418,6 +436,31 @@ mod tests {
                 Relation::None,
             ),
             ("I like green tea.", "I like black tea.", Relation::None),
+            (
+                "Option C won't work for me because I don't want tilt-drum mechanism.",
+                "Option C won't work for me because I don't want smartphone app interface.",
+                Relation::None,
+            ),
+            (
+                "I don't want any tea in the evening before I go to bed at home.",
+                "I don't want any milk in the evening before I go to bed at home.",
+                Relation::None,
+            ),
+            (
+                "I work for Siemens.",
+                "I work for Bosch.",
+                Relation::OutOfDate,
+            ),
+            (
+                "I always drink two cups of green tea before work in the morning.",
+                "I always drink two cups of green tea before work in the morning, please.",
+                Relation::Same,
+            ),
+            (
+                "We are 8 people in the team that builds large ships in Leeds, Hull, York and Whitby.",
+                "We are 9 people in the team that builds large ships in Leeds, Hull, York and Whitby.",
+                Relation::OutOfDate,
+            ),
         ] {
             let (old, new) = (memory(old), memory(new));
             let relation = ReadMemory::new(&old).relation(&ReadMemory::new(&new));
