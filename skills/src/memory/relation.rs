@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Memory, MemoryState,
-    facts::{MemoryHit, MemoryPolicy, corrected},
+    facts::{Corrected, MemoryHit, MemoryPolicy},
 };
 use crate::{
     config::MemoryConfig,
@@ -79,7 +79,7 @@ pub(super) struct ReadMemory<'m> {
     words: BTreeSet<String>,
     subject: Option<Vec<String>>,
     /// What it says no longer holds, once that was searched.
-    corrected: OnceCell<Option<String>>,
+    corrected: OnceCell<Option<Corrected>>,
 }
 
 // === impl ReadMemory ===
@@ -104,9 +104,10 @@ impl<'m> ReadMemory<'m> {
         if self.memory.is_pinned() {
             return Relation::None;
         }
-        let content = &new.memory.content;
-        let no_longer = (new.corrected).get_or_init(|| corrected(content).map(str::to_owned));
-        if no_longer.as_ref().is_some_and(|said| self.is_about(said)) {
+        let read = || Corrected::read(&new.memory.content);
+        let is_it =
+            |said: &Corrected| said.takes_back(&self.memory.content) && self.is_about(&said.what);
+        if new.corrected.get_or_init(read).as_ref().is_some_and(is_it) {
             return Relation::OutOfDate;
         }
         if self.memory.kind != new.memory.kind {
@@ -425,6 +426,22 @@ mod tests {
                 Relation::OutOfDate,
             ),
             ("我吃素。", "我不再吃素了。", Relation::OutOfDate),
+            (
+                "I'm allergic to tree nuts.",
+                "I don't eat tree nuts any more.",
+                Relation::None,
+            ),
+            (
+                "I avoid peanut butter.",
+                "I used to eat peanut butter, and my throat swelled up.",
+                Relation::None,
+            ),
+            ("我对花生过敏", "我以前吃花生，结果住院了", Relation::None),
+            (
+                "I hate raw oysters.",
+                "I used to hate raw oysters, but not now.",
+                Relation::OutOfDate,
+            ),
             (
                 "My tea shop is in Leeds.",
                 "I used to like tea, but not now.",
