@@ -389,8 +389,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_correction_replaces_what_it_corrects() {
+    fn relation(old: &str, new: &str) -> Relation {
         let memory = |content: &str| Memory {
             memory_id: content.to_owned(),
             scope_id: MemoryScope::default(),
@@ -403,6 +402,12 @@ mod tests {
             updated_ms: 1,
             state: MemoryState::Active,
         };
+        let (old, new) = (memory(old), memory(new));
+        ReadMemory::new(&old).relation(&ReadMemory::new(&new))
+    }
+
+    #[test]
+    fn a_correction_replaces_what_it_corrects() {
         for (old, new, expected) in [
             (
                 "I like green tea.",
@@ -427,41 +432,9 @@ mod tests {
             ),
             ("我吃素。", "我不再吃素了。", Relation::OutOfDate),
             (
-                "I'm allergic to tree nuts.",
-                "I don't eat tree nuts any more.",
-                Relation::None,
-            ),
-            (
-                "I avoid peanut butter.",
-                "I used to eat peanut butter, and my throat swelled up.",
-                Relation::None,
-            ),
-            ("我对花生过敏", "我以前吃花生，结果住院了", Relation::None),
-            (
                 "I hate raw oysters.",
                 "I used to hate raw oysters, but not now.",
                 Relation::OutOfDate,
-            ),
-            (
-                "My tea shop is in Leeds.",
-                "I used to like tea, but not now.",
-                Relation::None,
-            ),
-            (
-                "I'm allergic to sugar.",
-                "I used to like sweet tea.",
-                Relation::None,
-            ),
-            ("I like green tea.", "I like black tea.", Relation::None),
-            (
-                "Option C won't work for me because I don't want tilt-drum mechanism.",
-                "Option C won't work for me because I don't want smartphone app interface.",
-                Relation::None,
-            ),
-            (
-                "I don't want any tea in the evening before I go to bed at home.",
-                "I don't want any milk in the evening before I go to bed at home.",
-                Relation::None,
             ),
             (
                 "I work for Siemens.",
@@ -479,9 +452,38 @@ mod tests {
                 Relation::OutOfDate,
             ),
         ] {
-            let (old, new) = (memory(old), memory(new));
-            let relation = ReadMemory::new(&old).relation(&ReadMemory::new(&new));
-            assert_eq!(relation, expected, "{} {}", old.content, new.content);
+            assert_eq!(relation(old, new), expected, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn a_memory_stays_beside_one_that_only_sounds_like_its_correction() {
+        for (old, new) in [
+            (
+                "I'm allergic to tree nuts.",
+                "I don't eat tree nuts any more.",
+            ),
+            (
+                "I avoid peanut butter.",
+                "I used to eat peanut butter, and my throat swelled up.",
+            ),
+            ("我对花生过敏", "我以前吃花生，结果住院了"),
+            (
+                "My tea shop is in Leeds.",
+                "I used to like tea, but not now.",
+            ),
+            ("I'm allergic to sugar.", "I used to like sweet tea."),
+            ("I like green tea.", "I like black tea."),
+            (
+                "Option C won't work for me because I don't want tilt-drum mechanism.",
+                "Option C won't work for me because I don't want smartphone app interface.",
+            ),
+            (
+                "I don't want any tea in the evening before I go to bed at home.",
+                "I don't want any milk in the evening before I go to bed at home.",
+            ),
+        ] {
+            assert_eq!(relation(old, new), Relation::None, "{old} {new}");
         }
     }
 
