@@ -170,6 +170,9 @@ static TOLD: LazyLock<Vec<Regex>> =
     LazyLock::new(|| KINDS.map(|kind| fact_pattern(&kind.to_string())).into());
 /// It says in a group what no longer holds.
 static CORRECTS: LazyLock<Regex> = LazyLock::new(|| fact_pattern("corrects"));
+/// That somebody does not want or bear something.
+static AVERSE: LazyLock<Regex> = LazyLock::new(|| fact_pattern("averse"));
+static NEGATES: LazyLock<Regex> = LazyLock::new(|| fact_pattern("negates"));
 /// A need of the moment.
 static PASSING: LazyLock<Regex> = LazyLock::new(|| fact_pattern("passing"));
 /// A question, or an order to do something now.
@@ -183,11 +186,32 @@ fn fact_pattern(kind: &str) -> Regex {
     pattern(&format!("(?i){}", words.replace('\'', "['’]?")))
 }
 
-/// Returns what no longer holds, as a sentence says: "tea" of "I used to like tea, but not any more".
-pub(super) fn corrected(sentence: &str) -> Option<&str> {
-    let found = CORRECTS.captures(sentence)?;
-    let mut groups = found.iter().skip(1);
-    groups.find_map(|group| Some(group?.as_str()))
+/// What no longer holds: "tea" of "I used to like tea, but not any more".
+#[derive(Debug, Clone)]
+pub(super) struct Corrected {
+    pub(super) what: String,
+    /// Whether somebody was averse to it: "I used to hate tea".
+    was_averse: bool,
+}
+
+// === impl Corrected ===
+
+impl Corrected {
+    pub(super) fn read(sentence: &str) -> Option<Self> {
+        let found = CORRECTS.captures(sentence)?;
+        let what = found.iter().skip(1).find_map(|group| group)?;
+        let until = &sentence[found.get(0)?.start()..what.end()];
+        Some(Self {
+            what: what.as_str().to_owned(),
+            was_averse: AVERSE.is_match(until),
+        })
+    }
+
+    /// Returns whether a memory of this thing can be what no longer holds. "I don't eat nuts any more" takes "I like nuts"
+    /// back, and not "I'm allergic to nuts".
+    pub(super) fn takes_back(&self, memory: &str) -> bool {
+        self.was_averse == (AVERSE.is_match(memory) || NEGATES.is_match(memory))
+    }
 }
 
 fn kind_by_rule(sentence: &str) -> Option<MemoryKind> {

@@ -13,14 +13,16 @@ use serde_json::{Value, json};
 
 use super::{
     Memory, MemoryState,
-    facts::{MemoryHit, MemoryPolicy, corrected},
+    facts::{Corrected, MemoryHit, MemoryPolicy},
 };
 use crate::{
     config::MemoryConfig,
     words::{is_cjk, pattern, terms},
 };
 
-/// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original.
+/// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original, if only
+/// one of them has words that the other lacks: "I don't want tea in the evening" and "I don't want milk in the evening" are
+/// two memories, however many words they share.
 const SAME: f32 = 0.8;
 /// The longest subject of a statement, in words. A longer text before the verb is no subject.
 const MAX_SUBJECT: usize = 6;
@@ -77,7 +79,7 @@ pub(super) struct ReadMemory<'m> {
     words: BTreeSet<String>,
     subject: Option<Vec<String>>,
     /// What it says no longer holds, once that was searched.
-    corrected: OnceCell<Option<String>>,
+    corrected: OnceCell<Option<Corrected>>,
 }
 
 // === impl ReadMemory ===
@@ -102,9 +104,10 @@ impl<'m> ReadMemory<'m> {
         if self.memory.is_pinned() {
             return Relation::None;
         }
-        let content = &new.memory.content;
-        let no_longer = (new.corrected).get_or_init(|| corrected(content).map(str::to_owned));
-        if no_longer.as_ref().is_some_and(|said| self.is_about(said)) {
+        let read = || Corrected::read(&new.memory.content);
+        let is_it =
+            |said: &Corrected| said.takes_back(&self.memory.content) && self.is_about(&said.what);
+        if new.corrected.get_or_init(read).as_ref().is_some_and(is_it) {
             return Relation::OutOfDate;
         }
         if self.memory.kind != new.memory.kind {
@@ -115,8 +118,12 @@ impl<'m> ReadMemory<'m> {
         }
         let common = self.words.intersection(&new.words).count();
         let all = (self.words.len() + new.words.len() - common).max(1);
+        let adds = |one: &Self, other: &Self| {
+            let mut words = one.words.difference(&other.words);
+            words.any(|word| !is_number(word))
+        };
         // "We are 8 people" and "We are 9 people" have almost the same words, and do not say the same.
-        if (common as f32) / (all as f32) < SAME {
+        if (common as f32) / (all as f32) < SAME || (adds(self, new) && adds(new, self)) {
             Relation::None
         } else if self.numbers().eq(new.numbers()) {
             Relation::Same
@@ -139,9 +146,12 @@ impl<'m> ReadMemory<'m> {
     }
 
     fn numbers(&self) -> impl Iterator<Item = &String> {
-        let is_number = |word: &&String| word.contains(|c: char| c.is_ascii_digit());
-        self.words.iter().filter(is_number)
+        self.words.iter().filter(|word| is_number(word))
     }
+}
+
+fn is_number(word: &str) -> bool {
+    word.contains(|c: char| c.is_ascii_digit())
 }
 
 /// Compares all pairs of active memories of one scope. A memory that is replaced names the newer one.
@@ -187,7 +197,7 @@ fn subject(text: &str) -> Option<Vec<String>> {
         .any(|beginning| owned.starts_with(beginning));
     let lives = ["live in", "lives in", "work at", "work for", "住在"];
     let mut words = terms(&owned);
-    if lives.contains(&verb.as_str()) && !owned.contains(',') {
+    if lives.contains(&verb.as_str()) && (verb == "住在" || is_person(&owned)) {
         words.push(verb);
         return Some(words);
     }
@@ -202,6 +212,15 @@ fn subject(text: &str) -> Option<Vec<String>> {
         _ => return None,
     });
     is_subject.then_some(words)
+}
+
+/// Returns whether what is before "works for" is somebody: "I", "my sister", "now we", not "option C won't".
+fn is_person(subject: &str) -> bool {
+    let people = ["i", "we", "he", "she", "they"];
+    let mut words = subject.split_whitespace();
+    let is_relative = words.clone().count() == 2 && words.next().is_some_and(|it| it == "my");
+    let last = words.next_back();
+    !subject.contains(',') && (is_relative || last.is_some_and(|word| people.contains(&word)))
 }
 
 /// The longest text of a search result in characters, as in the original.
@@ -370,8 +389,7 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_correction_replaces_what_it_corrects() {
+    fn relation(old: &str, new: &str) -> Relation {
         let memory = |content: &str| Memory {
             memory_id: content.to_owned(),
             scope_id: MemoryScope::default(),
@@ -384,6 +402,12 @@ mod tests {
             updated_ms: 1,
             state: MemoryState::Active,
         };
+        let (old, new) = (memory(old), memory(new));
+        ReadMemory::new(&old).relation(&ReadMemory::new(&new))
+    }
+
+    #[test]
+    fn a_correction_replaces_what_it_corrects() {
         for (old, new, expected) in [
             (
                 "I like green tea.",
@@ -408,20 +432,58 @@ mod tests {
             ),
             ("我吃素。", "我不再吃素了。", Relation::OutOfDate),
             (
-                "My tea shop is in Leeds.",
-                "I used to like tea, but not now.",
-                Relation::None,
+                "I hate raw oysters.",
+                "I used to hate raw oysters, but not now.",
+                Relation::OutOfDate,
             ),
             (
-                "I'm allergic to sugar.",
-                "I used to like sweet tea.",
-                Relation::None,
+                "I work for Siemens.",
+                "I work for Bosch.",
+                Relation::OutOfDate,
             ),
-            ("I like green tea.", "I like black tea.", Relation::None),
+            (
+                "I always drink two cups of green tea before work in the morning.",
+                "I always drink two cups of green tea before work in the morning, please.",
+                Relation::Same,
+            ),
+            (
+                "We are 8 people in the team that builds large ships in Leeds, Hull, York and Whitby.",
+                "We are 9 people in the team that builds large ships in Leeds, Hull, York and Whitby.",
+                Relation::OutOfDate,
+            ),
         ] {
-            let (old, new) = (memory(old), memory(new));
-            let relation = ReadMemory::new(&old).relation(&ReadMemory::new(&new));
-            assert_eq!(relation, expected, "{} {}", old.content, new.content);
+            assert_eq!(relation(old, new), expected, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn a_memory_stays_beside_one_that_only_sounds_like_its_correction() {
+        for (old, new) in [
+            (
+                "I'm allergic to tree nuts.",
+                "I don't eat tree nuts any more.",
+            ),
+            (
+                "I avoid peanut butter.",
+                "I used to eat peanut butter, and my throat swelled up.",
+            ),
+            ("我对花生过敏", "我以前吃花生，结果住院了"),
+            (
+                "My tea shop is in Leeds.",
+                "I used to like tea, but not now.",
+            ),
+            ("I'm allergic to sugar.", "I used to like sweet tea."),
+            ("I like green tea.", "I like black tea."),
+            (
+                "Option C won't work for me because I don't want tilt-drum mechanism.",
+                "Option C won't work for me because I don't want smartphone app interface.",
+            ),
+            (
+                "I don't want any tea in the evening before I go to bed at home.",
+                "I don't want any milk in the evening before I go to bed at home.",
+            ),
+        ] {
+            assert_eq!(relation(old, new), Relation::None, "{old} {new}");
         }
     }
 
