@@ -9,8 +9,10 @@
 
 mod buffer;
 mod facts;
+mod recall;
 mod relation;
 mod relevance;
+mod replies;
 mod store;
 
 use std::str::FromStr;
@@ -23,8 +25,10 @@ use crate::{file::JournalError, guard::Suspicion, journal::Origin};
 
 pub use self::{
     buffer::{BufferedSession, BufferedTurn},
-    facts::{Fact, FactQuestion, MEMORY_HEADING, MemoryHit, MemoryPolicy, Recall, plain_facts},
-    relation::{Consolidated, memory_json, search_json, stats_json, summary_json},
+    facts::{Fact, FactQuestion, plain_facts},
+    recall::{MEMORY_HEADING, MemoryHit, MemoryPolicy, Recall},
+    relation::Consolidated,
+    replies::{memory_json, search_json, stats_json, summary_json},
     store::{MemoryStore, Remembered},
 };
 

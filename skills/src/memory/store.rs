@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     MAX_CHARS, Memory, MemoryError, MemoryKind, MemoryScope, MemoryState,
-    facts::{self, Fact, MemoryHit, MemoryPolicy, Recall},
+    facts::Fact,
+    recall::{self, MemoryHit, MemoryPolicy, Recall},
     relation::{Consolidated, ReadMemory, Relation, consolidate, is_repetition},
     relevance::Texts,
 };
@@ -209,7 +210,7 @@ impl MemoryStore {
             .filter(|memory| memory.is_active() && memory.scope_id == *scope)
             .collect();
         let now = now_ms();
-        let recall = facts::choose(&active, &self.0.texts, query, &policy, now);
+        let recall = recall::choose(&active, &self.0.texts, query, &policy, now);
         if let (Some(path), Some(_)) = (&self.0.config.telemetry_path, &recall.block)
             && let Err(error) = recall.note(path, agent, scope, now).map_err(failed(path))
         {
@@ -235,7 +236,7 @@ impl MemoryStore {
             .iter()
             .filter(|memory| memory.is_active())
             .collect();
-        let mut hits = facts::search(&active, &self.0.texts, query, &self.policy()?, now_ms());
+        let mut hits = recall::search(&active, &self.0.texts, query, &self.policy()?, now_ms());
         hits.truncate(limit);
         Ok(hits)
     }

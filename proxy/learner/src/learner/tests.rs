@@ -27,9 +27,12 @@ use crate::{
 mod data_set;
 mod faults;
 mod gate;
+mod records;
 mod rig;
 mod rollouts;
 mod steps;
 mod teaching;
+mod timing;
+mod unused;
 
 use self::rig::{Rig, again, assert_each_trained_once, begin, config, folder, library, usual};
