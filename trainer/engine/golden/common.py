@@ -62,11 +62,21 @@ def peft_names(n_layers: int, layers_at: str, nets: list) -> list:
     return layers + [f"base_model.model.lm_head.lora_{side}.weight" for side in "AB"]
 
 
-def parameters(model, n_layers: int, layers_at: str, nets: list) -> dict:
+def absent(text) -> set:
+    """The maps that layers of a Gemma 4 do not have, (layer, module)."""
+    modes = getattr(text, "kv_sharing_modes", [])
+    shared = {(i, module) for i, mode in enumerate(modes) if mode == "reuse" for module in ("k_proj", "v_proj")}
+    one = getattr(text, "attention_k_eq_v", False)
+    return shared | {(i, "v_proj") for i, kind in enumerate(text.layer_types if one else []) if kind == "full_attention"}
+
+
+def parameters(model, text, layers_at: str, nets: list) -> dict:
     """LoRA parameters by their names in a file, in order; in memory the adapter's name stands in them."""
     found = dict(model.named_parameters())
+    gone = [f"{layers_at}.{i}.self_attn.{module}." for i, module in absent(text)]
     memory = lambda name: name.replace(".weight", ".default.weight")
-    return {name: found[memory(name)] for name in peft_names(n_layers, layers_at, nets)}
+    names = peft_names(text.num_hidden_layers, layers_at, nets)
+    return {name: found[memory(name)] for name in names if not any(part in name for part in gone)}
 
 
 def fill(params: dict, seed: int, b_bound: float) -> None:
@@ -102,7 +112,7 @@ def adapted(base, rank: int, seed: int, layers_at: str = "model.layers", exclude
         r=rank, lora_alpha=32, target_modules=targets, exclude_modules=excluded, task_type="CAUSAL_LM"
     )
     model = get_peft_model(base, config).eval()
-    params = parameters(model, text.num_hidden_layers, layers_at, nets)
+    params = parameters(model, text, layers_at, nets)
     fill(params, seed, 0.05)
     return model, params
 

@@ -54,6 +54,28 @@ FAMILIES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
         },
     },
+    # As 31B: layers that see everything have other heads, whose keys are values, too. A quarter of their pairs turn.
+    "gemma4": {
+        "model_type": "gemma4_text", "num_hidden_layers": 4, "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True, "hidden_size_per_layer_input": 0, "sliding_window": 9, "final_logit_softcapping": 6.0,
+        "tie_word_embeddings": False,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    },
+    # As E2B: layers have own inputs, the last two attend to the keys of layers 2 and 1, and have wider MLPs.
+    "gemma4_own": {
+        "model_type": "gemma4_text", "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 8,
+        "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 259, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "sliding_window": 8, "final_logit_softcapping": None, "attention_bias": True,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000.0, "factor": 2.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    },
     # Value heads two for a key head, layers by the interval, a quarter of each head turns.
     "qwen3_5": {
         "model_type": "qwen3_5_text", "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -73,19 +95,31 @@ FAMILIES = {
 def names(config: dict) -> list:
     """The tensors in the order of `weights::expected`."""
     bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
-    gemma = config["model_type"] == "gemma3_text"
+    gemma4 = config["model_type"] == "gemma4_text"
+    gemma = gemma4 or config["model_type"] == "gemma3_text"
     rest = ["post_attention_layernorm.weight", *(f"mlp.{p}_proj.weight" for p in ("gate", "up", "down"))]
     parts = ["input_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo"), *rest]
     parts += [f"self_attn.{p}_proj.bias" for p in "qkv"] if bias else []
     parts += ["self_attn.o_proj.bias"] if bias and config["model_type"] != "qwen2" else []
-    normed = ("qwen3", "gemma3_text", "qwen3_5_text")
+    normed = ("qwen3", "gemma3_text", "gemma4_text", "qwen3_5_text")
     parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] in normed else []
     parts += ["pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"] if gemma else []
+    parts += ["layer_scalar"] if gemma4 else []
+    has_own = gemma4 and config["hidden_size_per_layer_input"] > 0
+    parts += ["per_layer_input_gate.weight", "per_layer_projection.weight", "post_per_layer_input_norm.weight"] if has_own else []
+    own = ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"] if has_own else []
     of_net = [*(f"in_proj_{p}.weight" for p in ("a", "b", "qkv", "z")), "out_proj.weight", "conv1d.weight", "A_log", "dt_bias", "norm.weight"]
     net = ["input_layernorm.weight", *(f"linear_attn.{part}" for part in of_net), *rest]
-    layers = [f"model.layers.{i}.{part}" for i, is_net in enumerate(nets(config)) for part in (net if is_net else parts)]
+    # Layers without keys and values of their own.
+    gone = common.absent(made(config)) if gemma4 else set()
+    is_here = lambda i, part: not any((i, f"{module}_proj") in gone and part.startswith(f"self_attn.{module}_") for module in "kv")
+    layers = [f"model.layers.{i}.{part}" for i, is_net in enumerate(nets(config)) for part in (net if is_net else parts) if is_here(i, part)]
     head = [] if config["tie_word_embeddings"] else ["lm_head.weight"]
-    return ["model.embed_tokens.weight", *layers, "model.norm.weight", *head]
+    return ["model.embed_tokens.weight", *layers, *(f"model.{name}.weight" for name in own), "model.norm.weight", *head]
+
+
+def made(config: dict):
+    return AutoConfig.for_model(config["model_type"], **{k: v for k, v in config.items() if k != "model_type"})
 
 
 def nets(config: dict) -> list:
@@ -103,6 +137,8 @@ def weight(index: int, name: str, shape: tuple, less_one: bool) -> torch.Tensor:
         middle, spread = -3.0, 2.0
     if name.endswith("linear_attn.norm.weight"):
         middle = 1.0
+    if name.endswith("layer_scalar"):
+        middle, spread = 1.0, 0.3
     low, high = middle - spread, middle + spread
     n = int(torch.Size(shape).numel())
     unit = (common.words(common.stream(SEED, index), n) >> 11).astype("float64") / (1 << 53)
@@ -110,14 +146,11 @@ def weight(index: int, name: str, shape: tuple, less_one: bool) -> torch.Tensor:
 
 
 def build(config: dict):
-    fields = {k: v for k, v in config.items() if k != "model_type"}
-    model = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    model = AutoModelForCausalLM.from_config(made(config), dtype=torch.float32, attn_implementation="eager").eval()
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     less_one = config["model_type"] in ("gemma3_text", "qwen3_5_text")
-    made = {name: weight(i, name, shapes[name], less_one) for i, name in enumerate(names(config))}
-    missing, unexpected = model.load_state_dict(made, strict=False)
+    weights = {name: weight(i, name, shapes[name], less_one) for i, name in enumerate(names(config))}
+    missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
     return model
@@ -179,7 +212,7 @@ def main() -> None:
         losses[name], grads = gradients(config, datums)
         rows |= {f"{name}.{key}": grad for key, grad in grads.items()}
     text = {"seed": SEED, "ids": ids, "rows": [0, 1, N_IDS - 1], "configs": configs, "datums": datums, "losses": losses}
-    text["turns"] = {name: turns(config) for name, config in configs.items() if any(nets(config))}
+    text["turns"] = {name: turns(config) for name, config in configs.items() if any(nets(config)) or config["model_type"] == "gemma4_text"}
     (folder / "values.json").write_text(json.dumps(text, indent=1) + "\n")
     save_file(rows, folder / "values.safetensors")
 

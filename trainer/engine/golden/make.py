@@ -6,6 +6,7 @@ small/    a random Llama (its weights too), a PEFT adapter with random B, logits
           every LoRA matrix under each loss, whole
 images/   the same of a random Gemma 3 of text and images
 nets/     the same of a random Qwen3.5 of text and images
+shared/   the same of a random Gemma 4 of text and images, layers of which share keys
 smollm2/  for METACLAW_TEST_MODEL as the engine converts it: two rows of logits, projections of all, and
           projections of the gradient of every LoRA matrix; the adapter comes from a generator that Rust has
 families/ logits of tiny models of every family, and the gradient of every LoRA matrix under each loss, whole
@@ -18,8 +19,8 @@ import shutil
 import torch
 from safetensors.torch import save_file
 from transformers import (
-    AutoModelForCausalLM, AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM,
-    Qwen3_5Config, Qwen3_5ForConditionalGeneration
+    AutoModelForCausalLM, AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration, Gemma4Config,
+    Gemma4ForConditionalGeneration, LlamaConfig, LlamaForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration
 )
 
 import common
@@ -93,6 +94,32 @@ def nets() -> None:
     whole("nets", base, "model.language_model.layers", ".*visual.*")
 
 
+def shared() -> None:
+    text = {
+        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+        "max_position_embeddings": 256, "sliding_window": 9, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 128, "final_logit_softcapping": 3.0,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 10000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        },
+    }
+    vision = {
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "head_dim": 8, "patch_size": 4, "position_embedding_size": 16,
+    }
+    config = Gemma4Config(text_config=text, vision_config=vision, eos_token_id=[1, 106], attn_implementation="eager")
+    base = Gemma4ForConditionalGeneration(config).float()
+    with torch.no_grad():
+        own = [(name, it) for name, it in base.named_buffers() if name.endswith("layer_scalar")]
+        for index, (name, param) in enumerate([*base.named_parameters(), *own]):
+            noise = common.uniform(common.stream(1, index), tuple(param.shape), 0.3)
+            param.copy_(1.0 + noise if "norm" in name or name.endswith("layer_scalar") else noise)
+    whole("shared", base, "model.language_model.layers", ".*(vision_tower|embed_vision|audio_tower|embed_audio).*")
+
+
 def whole(name: str, base, layers_at: str = "model.layers", excluded: str | None = None) -> None:
     """A base, an adapter, logits and gradients, whole."""
     folder = common.HERE / name
@@ -158,6 +185,7 @@ if __name__ == "__main__":
     small()
     images()
     nets()
+    shared()
     smollm2()
     families.main()
     size = sum(f.stat().st_size for f in common.HERE.rglob("*") if f.is_file())

@@ -27,16 +27,20 @@ use crate::torch::Result;
 /// Writes the new keys and values to the pool, then lets every row attend to its own sequence.
 ///
 /// # Shapes
-/// `q`: `[1, t, n_heads, head_dim]`; `new`: keys and then values, `[1, t, 2 * n_kv_heads, head_dim]`; both in the pool's dtype.
+/// `q`: `[1, t, n_heads, head_dim]`; `new`: keys and then values, `[1, t, 2 * n_kv_heads, head_dim]`, or none of them if the layer
+/// whose pages these are has written them; both in the pool's dtype.
 /// Returns `[1, t, n_heads * head_dim]` in that dtype.
 ///
 /// # Errors
 /// What libtorch reports, such as a slot beyond the pool.
 pub fn paged([q, new]: [&Tensor; 2], kv: &mut LayerKv, plan: &PagePlan) -> Result<Tensor> {
     let (_, _, n_heads, e) = q.size4()?;
-    let n_kv = new.size4()?.2 / 2;
-    let [q, new] = [q.f_select(0, 0)?, new.f_select(0, 0)?];
-    kv.write(&new, &plan.slots)?;
+    let n_kv = kv.k.size3()?.0;
+    let [q, mut new] = [q.f_select(0, 0)?, new.f_select(0, 0)?];
+    let are_written = new.size3()?.1 == 0;
+    if !are_written {
+        kv.write(&new, &plan.slots)?;
+    }
     let spans = match &plan.reads {
         Reads::Together(together) => {
             let positions_first = |x: &Tensor| match &together.gathered {
@@ -56,6 +60,9 @@ pub fn paged([q, new]: [&Tensor; 2], kv: &mut LayerKv, plan: &PagePlan) -> Resul
             return mixed.f_reshape([1, -1, n_heads * e]);
         }
     };
+    if are_written {
+        new = kv.at(&plan.slots)?;
+    }
     let [k, v] = [0, n_kv].map(|first| new.f_narrow(1, first, n_kv));
     let (k, v) = (k?, v?);
     let mut rows = Vec::with_capacity(spans.len());

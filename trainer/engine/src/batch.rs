@@ -1,8 +1,9 @@
 //! The rows of one forward pass: new positions of several sequences, one sequence after the other.
 
-use tch::{Device, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::attention::{NewRows, PagePlan};
+use crate::by_layer::ByLayer;
 use crate::delta::{Before, DeltaPlan, Run};
 use crate::few_rows;
 use crate::kv::{KvPool, PositionRun, StateMove};
@@ -11,6 +12,7 @@ use crate::linear::LayerAdapters;
 use crate::lora::{AdapterStack, Lora, Segment};
 use crate::model::Model;
 use crate::pack::to_i64;
+use crate::placement::PerDevice;
 use crate::torch::Result;
 
 /// New positions of one sequence.
@@ -72,20 +74,7 @@ impl Model {
         let ropes_with_norms =
             norms.map(|norms| ropes.try_map(|rope| rope.of(&self.placement, 0)?.with_norms(norms)));
         let ropes_with_norms = ropes_with_norms.transpose()?;
-        let new = rows.iter().map(|r| {
-            let (len, past) = (r.ids.len(), r.past.clone());
-            NewRows { len, past }
-        });
-        let new: Vec<NewRows> = new.collect();
-        let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
-        let (n_heads, n_kv) = (self.config.n_heads, self.config.n_kv_heads);
-        let heads = few_rows::heads(n_heads, n_kv, self.config.head_dim);
-        let plans = self.windows.try_map(|&window| {
-            self.placement.each(|device| {
-                let how = (device, self.batches_as_gpu);
-                PagePlan::new(new.clone(), &slots, heads, window, how)
-            })
-        })?;
+        let plans = self.page_plans(rows)?;
         let nets = self.config.delta.map(|net| {
             let plan = delta_plan(rows, net.kernel, first)?;
             self.placement.each(|device| plan.to_device(device))
@@ -100,9 +89,13 @@ impl Model {
             let maps = self.weights.layers.iter().map(LayerWeights::maps);
             *stack = AdapterStack::new(maps, &segments, self.kind)?;
         }
-        let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
-        let layers = self.weights.layers.iter().zip(pool.caches_mut());
-        for (layer, (w, (kv, states))) in layers.enumerate() {
+        let ids = ids.f_unsqueeze(0)?;
+        let mut x = self.embed(&ids)?;
+        let own = self.own_inputs(&ids, &x)?;
+        for (layer, w) in self.weights.layers.iter().enumerate() {
+            let cache = pool.cache_mut(layer, self.config.kv_at(layer));
+            let missing = || TchError::Torch("a pool of another model".into());
+            let (kv, states) = cache.ok_or_else(missing)?;
             let adapters = match &*stack {
                 _ if segments.is_empty() && self.batches_as_gpu => LayerAdapters::None,
                 Some(stack) if self.batches_as_gpu => LayerAdapters::Stacked {
@@ -130,10 +123,35 @@ impl Model {
                 },
             };
             x = self.placement.moved(&x, layer)?;
-            x = layer_forward(&self.config, w, adapters, &x, rope, attention)?;
+            let own = self.own_input(own.as_ref(), layer)?;
+            x = layer_forward(
+                &self.config,
+                w,
+                adapters,
+                (&x, own.as_ref()),
+                rope,
+                attention,
+            )?;
         }
         let kept = Tensor::f_from_slice(&kept(rows))?.f_to_device(last)?;
         x.f_select(0, 0)?.f_index_select(0, &kept)
+    }
+
+    /// How each kind of layers attends.
+    fn page_plans(&self, rows: &[Rows<'_>]) -> Result<ByLayer<PerDevice<PagePlan>>> {
+        let new = rows.iter().map(|r| {
+            let (len, past) = (r.ids.len(), r.past.clone());
+            NewRows { len, past }
+        });
+        let new: Vec<NewRows> = new.collect();
+        let slots: Vec<usize> = rows.iter().flat_map(|r| &r.slots).copied().collect();
+        self.sights.try_map(|&(window, heads)| {
+            let heads = few_rows::heads(self.config.n_heads, heads.n, heads.dim);
+            self.placement.each(|device| {
+                let how = (device, self.batches_as_gpu);
+                PagePlan::new(new.clone(), &slots, heads, window, how)
+            })
+        })
     }
 }
 

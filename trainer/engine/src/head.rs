@@ -5,7 +5,7 @@
 //!
 //! Axes: `n` positions of a chunk, `k` targets each, `d` hidden, `v` vocabulary.
 
-use tch::{Kind, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use crate::lora::{HeadLora, Segment};
 use crate::matrix::Matrix;
@@ -16,6 +16,8 @@ use crate::torch::Result;
 pub struct LogProbs {
     /// `[n, v]`, f32.
     all_nv: Tensor,
+    /// The cap of the logits, and their log-sum-exps, `[n, 1]`, if they are capped.
+    capped: Option<(f64, Tensor)>,
 }
 
 /// The likeliest tokens at some positions, likeliest first.
@@ -42,7 +44,8 @@ struct Adapted<'a> {
 ///
 /// From 16 on, numbers are 0.125 apart in bf16: enough to turn a close choice, and to make the
 /// log-probabilities of sampling and of training disagree. The likeliest tokens hold nearly all of the
-/// probability, and their rows are little to read beside the whole LM head. Adapters of the LM head are in f32.
+/// probability, and their rows are little to read beside the whole LM head. Adapters of the LM head are in f32. With a `cap`
+/// logits are `cap * tanh(logit / cap)`.
 ///
 /// # Shapes
 /// `hidden_nd`: `[n, d]`, after the last norm, f32. `lm_head_vd`: `[v, d]`, the LM head, any float dtype. `adapters`: which
@@ -50,7 +53,23 @@ struct Adapted<'a> {
 ///
 /// # Errors
 /// What libtorch refuses.
-pub fn logits(hidden_nd: &Tensor, lm_head_vd: &Matrix, adapters: &[Segment<'_>]) -> Result<Tensor> {
+pub fn logits(
+    hidden_nd: &Tensor,
+    lm_head_vd: &Matrix,
+    adapters: &[Segment<'_>],
+    cap: Option<f64>,
+) -> Result<Tensor> {
+    let mut logits_nv = uncapped(hidden_nd, lm_head_vd, adapters)?;
+    if let Some(cap) = cap {
+        logits_nv = logits_nv
+            .f_div_scalar_(cap)?
+            .f_tanh_()?
+            .f_mul_scalar_(cap)?;
+    }
+    Ok(logits_nv)
+}
+
+fn uncapped(hidden_nd: &Tensor, lm_head_vd: &Matrix, adapters: &[Segment<'_>]) -> Result<Tensor> {
     let adapted = adapters
         .iter()
         .filter_map(|segment| Adapted::of_segment(hidden_nd, segment));
@@ -133,10 +152,20 @@ impl LogProbs {
     ///
     /// # Errors
     /// What libtorch refuses.
-    pub fn new(hidden_nd: &Tensor, lm_head_vd: &Matrix, adapters: &[Segment<'_>]) -> Result<Self> {
-        let logits_nv = logits(hidden_nd, lm_head_vd, adapters)?;
+    pub fn new(
+        hidden_nd: &Tensor,
+        lm_head_vd: &Matrix,
+        adapters: &[Segment<'_>],
+        cap: Option<f64>,
+    ) -> Result<Self> {
+        let logits_nv = logits(hidden_nd, lm_head_vd, adapters, cap)?;
         let all_nv = logits_nv.f_log_softmax(-1, Kind::Float)?;
-        Ok(Self { all_nv })
+        let sums = || logits_nv.f_logsumexp([-1i64].as_slice(), true);
+        let capped = cap.map(|cap| Ok::<_, TchError>((cap, sums()?)));
+        Ok(Self {
+            all_nv,
+            capped: capped.transpose()?,
+        })
     }
 
     /// The log-probabilities of the targets, row-major.
@@ -179,8 +208,18 @@ impl LogProbs {
         let total_n1 = gradients_nk.f_sum_dim_intlist([-1i64].as_slice(), true, Kind::Float)?;
         // This works in place, so that the largest tensor of a step is in memory once.
         let mut logits_nv = self.all_nv;
+        // The derivative of the cap: 1 - tanh².
+        let slope = |(cap, sums_n1): (f64, Tensor)| {
+            let mut tanh_nv = logits_nv.f_add(&sums_n1)?.f_div_scalar_(cap)?;
+            tanh_nv.f_square_()?.f_neg_()?.f_add_scalar_(1.0)
+        };
+        let slope_nv = self.capped.map(slope).transpose()?;
         let mut logits_nv = logits_nv.f_exp_()?.f_mul_(&total_n1.f_neg()?)?;
-        logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)
+        let mut grad_nv = logits_nv.f_scatter_add_(1, targets_nk, gradients_nk)?;
+        match slope_nv {
+            Some(slope_nv) => grad_nv.f_mul_(&slope_nv),
+            None => Ok(grad_nv),
+        }
     }
 }
 

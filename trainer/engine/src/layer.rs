@@ -12,7 +12,7 @@ use crate::delta::{DeltaNet, DeltaPlan};
 use crate::kv::{LayerKv, LayerStates};
 use crate::linear::{LayerAdapters, Linear};
 use crate::lora::FusedPart;
-use crate::model_config::{Activation, ModelConfig};
+use crate::model_config::{Activation, KvHeads, ModelConfig};
 use crate::rope::RopeSlice;
 use crate::torch::{Result, split};
 
@@ -22,15 +22,30 @@ pub struct LayerWeights {
     /// RMSNorm before attention, `[d]`.
     pub input_norm: Tensor,
     pub mixer: Mixer,
-    /// RMSNorm of what attention adds, `[d]` (Gemma 3).
+    /// RMSNorm of what attention adds, `[d]` (Gemma).
     pub attention_added_norm: Option<Tensor>,
     /// RMSNorm before the MLP, `[d]`.
     pub mlp_norm: Tensor,
     /// MLP gate and up.
     pub gate_up: Linear,
     pub down: Linear,
-    /// RMSNorm of what the MLP adds, `[d]` (Gemma 3).
+    /// RMSNorm of what the MLP adds, `[d]` (Gemma).
     pub mlp_added_norm: Option<Tensor>,
+    /// What it makes of its own input (Gemma 4).
+    pub own: Option<OwnInput>,
+    /// Multiplies what the layer gives (Gemma 4).
+    pub factor: Option<f64>,
+}
+
+/// What a layer adds at its end: a part of its own input, which it has from the token ids, chosen by what it has so far.
+#[derive(Debug)]
+pub struct OwnInput {
+    /// `[own, d]`.
+    pub gate: Linear,
+    /// `[d, own]`.
+    pub out: Linear,
+    /// RMSNorm of what is added, `[d]`.
+    pub norm: Tensor,
 }
 
 /// The first half of a layer, in which positions meet.
@@ -43,12 +58,15 @@ pub enum Mixer {
 /// Base weights of attention.
 #[derive(Debug)]
 pub struct AttentionWeights {
-    /// Queries, keys and values, `[(n_heads + 2 n_kv_heads) * e, d]`; each query head is `2 e` wide where its gate is behind it.
+    /// Queries, keys and values, `[(n_heads + 2 n_kv_heads) * e, d]`; each query head is `2 e` wide where its gate is behind it. Some
+    /// layers of Gemma 4 have no values, or neither.
     pub qkv: Linear,
     pub o: Linear,
     /// RMSNorm of each query and each key head, `[n_heads + n_kv_heads, e]`, a scale of the queries multiplied in (Qwen3,
-    /// Qwen3.5, Gemma 3), in the engine's dtype.
+    /// Qwen3.5, Gemma), in the engine's dtype.
     pub qk_norm: Option<Tensor>,
+    /// The keys that it makes; no heads if it attends to those of another layer.
+    pub heads: KvHeads,
 }
 
 /// The positions that new positions attend to, or the states that they go on from.
@@ -59,6 +77,8 @@ pub enum Attention<'a> {
         /// Added to the scores, `[t, t]` or broadcastable to `[b, h, t, t]`, in the dtype of the weights;
         /// `None` is the plain triangle.
         mask: Option<&'a Tensor>,
+        /// Keys and values, `[b, kv_heads, t, e]` each: a layer leaves its own here, and one that has none takes another's.
+        kv: &'a mut Option<[Tensor; 2]>,
     },
     /// The cached positions of the same sequence, then the new ones. For inference only; one row holds several
     /// sequences.
@@ -94,7 +114,8 @@ impl LayerWeights {
 /// read at once and one that was read in parts two different prompts.
 ///
 /// # Shapes
-/// `x`: `[b, t, d]`, f32; returns the same, which is `x` itself for paged rows. They have `b = 1`.
+/// `x`: `[b, t, d]`, f32; returns the same. Paged rows are written to `x`, and have `b = 1`. `own`: `[b, t, own]`, the layer's
+/// own input, if it has one.
 ///
 /// # Errors
 /// What libtorch reports; with checked weights and reserved pages, only lack of memory.
@@ -106,19 +127,27 @@ pub fn layer_forward<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<LayerAdapters<'a>>,
-    x: &Tensor,
+    (x, own): (&Tensor, Option<&Tensor>),
     rope: &RopeSlice,
     attention: Attention<'_>,
 ) -> Result<Tensor> {
     let adapters = adapters.into();
     let (mixed, out) = match (&w.mixer, attention) {
-        (Mixer::Attention(mixer), Attention::Causal { mask }) => {
+        (Mixer::Attention(mixer), Attention::Causal { mask, kv }) => {
             let [q, k, v] = qkv(config, w, mixer, adapters, x, rope)?;
             let [q, k, v] = [q, k, v].map(|heads| heads.f_transpose(1, 2));
             let (q, gate) = without_gate(config, &q?)?;
-            let mixed = attention::whole([&q, &k?, &v?], mask)?;
+            if mixer.heads.n > 0 {
+                *kv = Some([k?, v?]);
+            }
+            let Some([k, v]) = kv else {
+                return Err(TchError::Torch(
+                    "a layer was not given another's keys".into(),
+                ));
+            };
+            let mixed = attention::whole([&q, k, v], mask)?;
             let mid = x.f_add(&mixed_out(config, w, adapters, &gated_by(mixed, gate)?)?)?;
-            return mlp_half(config, w, adapters, &mid);
+            return mlp_half(config, w, adapters, (&mid, own));
         }
         (Mixer::Attention(mixer), Attention::Paged { kv, plan }) => {
             let ([q, new], gate) = qkv_in_place(config, w, mixer, adapters, x, rope)?;
@@ -134,7 +163,7 @@ pub fn layer_forward<'a>(
             let (mixed, left) = net.mix(&normed, adapters, &past, plan, config.norm_eps)?;
             let Some(states) = states else {
                 let mid = x.f_add(&mixed_out(config, w, adapters, &mixed)?)?;
-                return mlp_half(config, w, adapters, &mid);
+                return mlp_half(config, w, adapters, (&mid, own));
             };
             states.write(plan, &left)?;
             (mixed, &net.out)
@@ -151,7 +180,7 @@ pub fn layer_forward<'a>(
     let gated = gated(config, w, adapters, &x)?;
     let norm = w.mlp_added_norm.as_ref();
     add_to(config, &mut x, &gated, (&w.down, norm), adapters)?;
-    Ok(x)
+    ended(config, w, adapters, (x, own))
 }
 
 /// Adds the output of half a layer, attention or MLP, to the residual stream in place. `x` is the input of its last map.
@@ -194,7 +223,7 @@ pub fn mixed_out<'a>(
 /// The second half of [`layer_forward`], in which positions do not meet: `x` may be any of them.
 ///
 /// # Shapes
-/// `x`: `[b, t, d]`, f32; returns the same.
+/// `x`: `[b, t, d]`, f32; returns the same. `own`: as in [`layer_forward`].
 ///
 /// # Errors
 /// As [`layer_forward`].
@@ -202,12 +231,33 @@ pub fn mlp_half<'a>(
     config: &ModelConfig,
     w: &LayerWeights,
     adapters: impl Into<LayerAdapters<'a>>,
-    x: &Tensor,
+    (x, own): (&Tensor, Option<&Tensor>),
 ) -> Result<Tensor> {
     let adapters = adapters.into();
     let gated = gated(config, w, adapters, x)?;
     let out = w.down.forward(&gated, adapters)?;
-    x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)
+    let x = x.f_add(&added(config, w.mlp_added_norm.as_ref(), out)?)?;
+    ended(config, w, adapters, (x, own))
+}
+
+/// The end of a layer: of most nothing.
+fn ended(
+    config: &ModelConfig,
+    w: &LayerWeights,
+    adapters: LayerAdapters<'_>,
+    (x, own): (Tensor, Option<&Tensor>),
+) -> Result<Tensor> {
+    let mut x = x;
+    if let (Some(map), Some(own)) = (&w.own, own) {
+        let gate = map.gate.forward(&in_kind(&x, own.f_kind()?)?, adapters)?;
+        let chosen = activated(config, &gate)?.f_mul(own)?;
+        let out = map.out.forward(&chosen, adapters)?;
+        x = x.f_add(&rms_norm(&out, &map.norm, config.norm_eps, Kind::Float)?)?;
+    }
+    match w.factor {
+        Some(factor) => x.f_mul_scalar(factor),
+        None => Ok(x),
+    }
 }
 
 /// The input of the MLP's last map.
@@ -219,14 +269,17 @@ fn gated(
 ) -> Result<Tensor> {
     let kind = w.gate_up.weight.kind()?;
     let normed = rms_norm(x, &w.mlp_norm, config.norm_eps, kind)?;
-    let width = config.intermediate;
     let both = w.gate_up.forward(&normed, adapters)?;
+    let width = both.size3()?.2 / 2;
     let [gate, up] = split(&both, [width, width], -1)?;
-    let gate = match config.activation {
-        Activation::Silu => gate.f_silu()?,
-        Activation::GeluTanh => gate.f_gelu("tanh")?,
-    };
-    gate.f_mul(&up)
+    activated(config, &gate)?.f_mul(&up)
+}
+
+fn activated(config: &ModelConfig, gate: &Tensor) -> Result<Tensor> {
+    match config.activation {
+        Activation::Silu => gate.f_silu(),
+        Activation::GeluTanh => gate.f_gelu("tanh"),
+    }
 }
 
 /// The output of half a layer, as it is added to the residual stream. Some layers normalise it first.
@@ -307,7 +360,8 @@ pub fn gated_by(mixed: Tensor, gate: Option<Tensor>) -> Result<Tensor> {
 /// Queries, keys and values of a layer's input, queries and keys rotated. Gates stand behind the queries, as further heads.
 ///
 /// # Shapes
-/// `x`: `[b, t, d]`, f32. Returns `[b, t, heads, e]` each, in the dtype of the weights.
+/// `x`: `[b, t, d]`, f32. Returns `[b, t, heads, e]` each, in the dtype of the weights; no heads of keys and values in a layer that
+/// attends to those of another.
 ///
 /// # Errors
 /// As [`layer_forward`].
@@ -323,7 +377,7 @@ pub fn qkv<'a>(
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<[Tensor; 3]> {
-    let (h, kv) = (config.n_heads, config.n_kv_heads);
+    let (h, kv) = (config.n_heads, mixer.heads.n);
     let normed = input_normed(config, w, mixer.qkv.weight.kind()?, x)?;
     let ([_, qk, v], gate) = projected(config, mixer, adapters.into(), &normed, rope.has_norms)?;
     let [mut q, k] = split(&rope.rotate(&qk)?, [h, kv], 2)?;
@@ -343,7 +397,7 @@ fn qkv_in_place(
     x: &Tensor,
     rope: &RopeSlice,
 ) -> Result<([Tensor; 2], Option<Tensor>)> {
-    let (h, kv) = (config.n_heads, config.n_kv_heads);
+    let (h, kv) = (config.n_heads, mixer.heads.n);
     let normed = input_normed(config, w, mixer.qkv.weight.kind()?, x)?;
     let ([all, qk, _], gate) = projected(config, mixer, adapters, &normed, rope.has_norms)?;
     rope.rotate_into(&qk, &mut all.f_narrow(2, 0, h + kv)?)?;
@@ -352,8 +406,8 @@ fn qkv_in_place(
 }
 
 /// The products that a layer begins with, `[b, t, heads, e]` each: all heads; queries and keys, normalised if the model does that; values.
-/// The gates are returned beside them. If `angles_have_norms`, the rotation multiplies by the weights of the norms, so that they are
-/// left out here.
+/// The gates are returned beside them. All heads of a Gemma 4 are normalised, at first without weights. If `angles_have_norms`, the
+/// rotation multiplies by the weights of the norms, so that they are left out here.
 #[expect(
     clippy::many_single_char_names,
     reason = "the axes and the three projections are called so everywhere"
@@ -366,7 +420,7 @@ fn projected(
     angles_have_norms: bool,
 ) -> Result<([Tensor; 3], Option<Tensor>)> {
     let (b, t, _) = normed.size3()?;
-    let (h, kv, e) = (config.n_heads, config.n_kv_heads, config.head_dim);
+    let (h, KvHeads { n: kv, dim: e }) = (config.n_heads, mixer.heads);
     let mut all = mixer.qkv.forward(normed, adapters)?.f_view([b, t, -1, e])?;
     let mut gate = None;
     if config.output_gate {
@@ -376,10 +430,22 @@ fn projected(
         all = Tensor::f_cat(&[q, rest], 2)?;
         gate = Some(behind);
     }
+    let all_are_normed = config.gemma4.is_some();
+    if all_are_normed {
+        all = all.f_rms_norm([e], None::<Tensor>, config.norm_eps)?;
+        if all.size4()?.2 < h + 2 * kv {
+            // Keys are values, too.
+            all = Tensor::f_cat(&[&all, &all.f_narrow(2, h, kv)?], 2)?;
+        }
+    }
     let [qk, v] = split(&all, [h + kv, kv], 2)?;
     let qk = match &mixer.qk_norm {
         Some(weight) => {
-            let plain = qk.f_rms_norm([e], None::<Tensor>, config.norm_eps)?;
+            let plain = if all_are_normed {
+                qk
+            } else {
+                qk.f_rms_norm([e], None::<Tensor>, config.norm_eps)?
+            };
             if angles_have_norms {
                 plain
             } else {

@@ -21,7 +21,7 @@ pub struct Linear {
     pub weight: Matrix,
     /// `[out]`, in the engine's dtype.
     pub bias: Option<Tensor>,
-    /// The projections in the order of their rows.
+    /// The projections in the order of their rows; none of a map that is never adapted.
     pub parts: Vec<FusedPart>,
 }
 
@@ -123,7 +123,7 @@ impl Linear {
         layer: usize,
     ) -> Result<bool> {
         let mut slots = Vec::with_capacity(segments.len());
-        for segment in segments {
+        for segment in segments.iter().filter(|_| !self.parts.is_empty()) {
             let Some(lora) = segment.lora.layer(layer) else {
                 continue;
             };

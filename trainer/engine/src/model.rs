@@ -1,6 +1,8 @@
 //! A whole model: embedding, layers, last norm, LM head.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::f64::consts::FRAC_1_SQRT_2;
 use std::path::Path;
 
 use tch::{Device, Kind, Tensor};
@@ -13,7 +15,8 @@ use crate::head;
 use crate::layer::{Attention, Mixer, layer_forward, rms_norm};
 use crate::lora::{AdapterStack, Lora, Segment};
 use crate::matrix::Quantization;
-use crate::model_config::ModelConfig;
+use crate::model_config::{KvHeads, ModelConfig};
+use crate::pack::to_i64;
 use crate::placement::{PerDevice, Placement};
 use crate::rope::{Rope, RopeSlice};
 use crate::torch::Result;
@@ -27,8 +30,8 @@ pub struct Model {
     pub weights: Weights,
     /// Angles of every position up to the context.
     pub ropes: ByLayer<Rope>,
-    /// How far each layer sees, as [`LayerSpec`](crate::model_config::LayerSpec) has it.
-    pub windows: ByLayer<Option<usize>>,
+    /// How far each layer sees, as [`LayerSpec`](crate::model_config::LayerSpec) has it, and the heads of what it sees.
+    pub sights: ByLayer<(Option<usize>, KvHeads)>,
     /// Dtype of weights and activations.
     pub kind: Kind,
     /// How its matrices are rounded, if they are.
@@ -68,14 +71,27 @@ impl Model {
         let config = ModelConfig::read(dir)?;
         let placement = Placement::new(devices, config.n_layers);
         let weights = weights::load(dir, &config, kind, quantization, &placement)?;
-        let (head_dim, context) = (config.head_dim, config.context);
-        let turned = config.rotary;
-        let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
+        let is_apart = |layer: usize| placement.of(config.kv_at(layer)) != placement.of(layer);
+        if (0..config.n_layers).any(is_apart) {
+            return Err(LoadError::Setting {
+                field: "devices",
+                value: devices.to_string(),
+                allowed: "one device: layers of this model attend to the keys and values of others",
+            });
+        }
+        let turned = |heads: KvHeads| match config.gemma4 {
+            Some(_) => heads.dim,
+            None => config.rotary,
+        };
+        let layers = || config.layers.iter().zip(config.all_heads());
+        let specs = ByLayer::new(layers().map(|(layer, heads)| (layer.rope, turned(heads))));
+        let (first, context) = (placement.first(), config.context);
         let ropes =
-            specs.try_map(|spec| Rope::new(spec, turned, context, kind, placement.first()))?;
-        let has_parts = attention::has_parts(placement.first(), kind, head_dim)?;
+            specs.try_map(|(spec, turned)| Rope::new(spec, *turned, context, kind, first))?;
+        let widest = config.all_heads().map(|heads| heads.dim).max();
+        let has_parts = attention::has_parts(first, kind, widest.unwrap_or(config.head_dim))?;
         let mut model = Self {
-            windows: ByLayer::new(config.layers.iter().map(|layer| layer.window)),
+            sights: ByLayer::new(layers().map(|(layer, heads)| (layer.window, heads))),
             has_parts,
             batches_as_gpu: has_parts && placement.first() != Device::Cpu,
             config,
@@ -101,7 +117,10 @@ impl Model {
         let norms: Option<Vec<&Tensor>> = norms.collect();
         let is_on_one = self.placement.first() == self.placement.last();
         let turns_whole = self.config.rotary == self.config.head_dim;
-        if let Some(norms) = norms.filter(|it| is_on_one && turns_whole && !it.is_empty()) {
+        let are_alike = self.config.gemma4.is_none();
+        if let Some(norms) =
+            norms.filter(|it| is_on_one && turns_whole && are_alike && !it.is_empty())
+        {
             self.head_norms = Some(Tensor::f_stack(&norms, 0)?.f_unsqueeze(1)?);
         }
         Ok(())
@@ -118,27 +137,63 @@ impl Model {
         let mut shape = ids.size();
         shape.push(self.config.hidden);
         let rows = self.weights.embed.rows(&ids.f_reshape([-1])?)?;
-        let rows = match self.embed_scale()? {
-            Some(scale) => rows.f_mul_scalar(scale)?,
-            None => rows,
-        };
-        rows.f_view(shape.as_slice())
+        self.scaled(rows, self.config.embed_scale)?
+            .f_view(shape.as_slice())
     }
 
-    /// The factor of the embeddings, if it is not 1. It is rounded to the dtype of the weights, as in the model's own
-    /// training.
-    fn embed_scale(&self) -> Result<Option<f64>> {
-        let scale = self.config.embed_scale;
+    /// Embeddings times a factor, which is rounded to the dtype of the weights, as in the model's own training.
+    fn scaled(&self, rows: Tensor, scale: f64) -> Result<Tensor> {
         #[expect(
             clippy::float_cmp,
             reason = "1 is the absence of a scale, not a result"
         )]
         if scale == 1.0 {
-            return Ok(None);
+            return Ok(rows);
         }
         let scale = Tensor::f_from_slice(&[scale])?;
         let rounded = scale.f_to_kind(Kind::Float)?.f_to_kind(self.kind)?;
-        rounded.f_double_value(&[0]).map(Some)
+        rows.f_mul_scalar(rounded.f_double_value(&[0])?)
+    }
+
+    /// What all layers take from the token ids beside the residual stream, if they do (Gemma 4).
+    ///
+    /// # Shapes
+    /// `ids`: `[b, t]`, i64; `embedded`: `[b, t, d]`, as [`Self::embed`] gives it. Returns `[b, t, layers, own]` in the dtype of the
+    /// weights, on the first device.
+    ///
+    /// # Errors
+    /// When an id is not below the vocabulary of these inputs.
+    pub fn own_inputs(&self, ids: &Tensor, embedded: &Tensor) -> Result<Option<Tensor>> {
+        let Some(own) = &self.weights.own else {
+            return Ok(None);
+        };
+        let (b, t) = ids.size2()?;
+        let width = own.norm.size1()?;
+        let by_layer = |x: Tensor| x.f_view([b, t, -1, width]);
+        let rows = own.embed.rows(&ids.f_reshape([-1])?)?;
+        let of_ids = by_layer(self.scaled(rows, (width as f64).sqrt())?)?;
+        let mapped = own
+            .map
+            .product_to_serve(&embedded.f_to_kind(self.kind)?, None)?;
+        let mapped = by_layer(mapped.f_mul_scalar((self.config.hidden as f64).powf(-0.5))?)?;
+        let mapped = rms_norm(&mapped, &own.norm, self.config.norm_eps, self.kind)?;
+        let both = mapped.f_add(&of_ids.f_to_kind(self.kind)?)?;
+        both.f_mul_scalar(FRAC_1_SQRT_2).map(Some)
+    }
+
+    /// A layer's part of [`Self::own_inputs`], where the layer is.
+    ///
+    /// # Shapes
+    /// `all`: `[b, t, layers, own]`. Returns `[b, t, own]`.
+    ///
+    /// # Errors
+    /// What libtorch reports.
+    pub fn own_input(&self, all: Option<&Tensor>, layer: usize) -> Result<Option<Tensor>> {
+        let own = all.map(|all| {
+            self.placement
+                .moved(&all.f_select(2, to_i64(layer))?, layer)
+        });
+        own.transpose()
     }
 
     /// Angles of given positions for every layer, where the layer is.
@@ -170,7 +225,7 @@ impl Model {
             let here = rope.range(0, t)?;
             self.placement.each(|device| here.to_device(device))
         })?;
-        let masks = self.windows.try_map(|&window| {
+        let masks = self.sights.try_map(|&(window, _)| {
             let mask = |device| window::of_whole_rows(t, window, self.kind, device);
             self.placement.each(mask)
         })?;
@@ -183,19 +238,27 @@ impl Model {
         });
         let nets = nets.transpose()?;
         let mut x = self.embed(ids)?;
+        let own = self.own_inputs(ids, &x)?;
+        let mut kept = BTreeMap::new();
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
             let mask = masks.of(i)?.of(&self.placement, i)?.as_ref();
+            let at = self.config.kv_at(i);
+            let mut kv = kept.remove(&at);
             let attention = match (&nets, &w.mixer) {
                 (Some(nets), Mixer::Delta(_)) => Attention::Delta {
                     plan: nets.of(&self.placement, i)?,
                     states: None,
                 },
-                _ => Attention::Causal { mask },
+                _ => Attention::Causal { mask, kv: &mut kv },
             };
             let rope = ropes.of(i)?.of(&self.placement, i)?;
             x = self.placement.moved(&x, i)?;
-            x = layer_forward(&self.config, w, lora, &x, rope, attention)?;
+            let own = self.own_input(own.as_ref(), i)?;
+            x = layer_forward(&self.config, w, lora, (&x, own.as_ref()), rope, attention)?;
+            if let Some(kv) = kv.filter(|_| self.config.is_shared(at)) {
+                kept.insert(at, kv);
+            }
         }
         Ok(x)
     }
@@ -240,7 +303,8 @@ impl Model {
     /// When the last axis is not `d`, or a segment lies beyond the rows.
     pub fn logits_of_rows(&self, hidden_nd: &Tensor, adapters: &[Segment<'_>]) -> Result<Tensor> {
         let hidden_nd = self.last_norm(hidden_nd)?;
-        head::logits(&hidden_nd, &self.weights.lm_head, adapters)
+        let cap = self.config.logit_cap;
+        head::logits(&hidden_nd, &self.weights.lm_head, adapters, cap)
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! The families differ in few places: Qwen2 has biases on q, k and v; Qwen3 and Gemma 3 normalise each head of q and k; head
 //! sizes may be free of the hidden size; some layers see only what is near; Gemma 3 normalises what a layer adds, too; most
-//! layers of Qwen3.5 are gated delta nets, and its attention has a gate.
+//! layers of Qwen3.5 are gated delta nets, and its attention has a gate; some layers of Gemma 4 have other heads, or none of
+//! their own.
 //! Everything else is one Llama. What this engine would compute wrongly is refused here by name, before a weight is read.
 
 mod architecture;
 mod delta;
 mod fields;
+mod gemma4;
 mod layers;
 mod rope;
 mod unsupported;
@@ -20,6 +22,7 @@ pub use self::architecture::Architecture;
 use self::architecture::{Described, described};
 pub use self::delta::DeltaSpec;
 use self::fields::ConfigFields;
+pub use self::gemma4::{Gemma4Spec, KvHeads};
 pub use self::layers::LayerSpec;
 pub use self::rope::{RopeScaling, RopeSpec};
 use crate::model_config::fields::Result;
@@ -53,20 +56,24 @@ pub struct ModelConfig {
     pub vocab: i64,
     /// Width of the residual stream.
     pub hidden: i64,
-    /// Width inside the MLP.
+    /// Width inside the MLP of most layers ([`Self::mlp_at`]).
     pub intermediate: i64,
     pub n_layers: usize,
     /// How each of them attends.
     pub layers: Vec<LayerSpec>,
     pub n_heads: i64,
-    /// Key and value heads; divides `n_heads`.
+    /// Key and value heads of most layers ([`Self::heads_at`]); divides `n_heads`.
     pub n_kv_heads: i64,
-    /// Size of one head; even.
+    /// Size of one of their heads; even.
     pub head_dim: i64,
     /// How many numbers of a head turn with the position, the first ones; even.
     pub rotary: i64,
     /// The layers that are gated delta nets, if there are some; the others attend.
     pub delta: Option<DeltaSpec>,
+    /// What layers differ in, if it is a Gemma 4. Its values are normalised, and a number multiplies what each layer gives.
+    pub gemma4: Option<Gemma4Spec>,
+    /// Logits are `cap * tanh(logit / cap)`.
+    pub logit_cap: Option<f64>,
     /// Each query head has a gate beside it, whose sigmoid multiplies what attention gives.
     pub output_gate: bool,
     pub norm_eps: f64,
@@ -78,7 +85,7 @@ pub struct ModelConfig {
     pub activation: Activation,
     /// Multiplies embeddings, rounded to the dtype of the weights.
     pub embed_scale: f64,
-    /// A factor of the queries beside the `1 / sqrt(head_dim)` of every model.
+    /// A factor of the queries beside `1 / sqrt(head_dim)` ([`Self::query_scale_at`]).
     pub query_scale: f64,
     /// q, k and v have biases.
     pub qkv_bias: bool,
@@ -119,8 +126,9 @@ impl ModelConfig {
             is_part,
             rotary,
         } = described(file)?;
-        unsupported::refuse(&c)?;
-        let is_gemma = architecture == Architecture::Gemma3;
+        let is_gemma4 = architecture == Architecture::Gemma4;
+        unsupported::refuse(&c, is_gemma4)?;
+        let is_gemma = is_gemma4 || architecture == Architecture::Gemma3;
         let is_qwen35 = architecture == Architecture::Qwen35;
         let hidden = c.size("hidden_size")?;
         let n_heads = c.size("num_attention_heads")?;
@@ -140,6 +148,13 @@ impl ModelConfig {
             rotary: rope::turned(&c, rotary, head_dim)?,
             delta: is_qwen35
                 .then(|| DeltaSpec::read(&c, n_layers))
+                .transpose()?,
+            gemma4: is_gemma4
+                .then(|| Gemma4Spec::read(&c, &layers, n_heads))
+                .transpose()?,
+            logit_cap: c
+                .has(LOGIT_CAP)
+                .then(|| c.positive(LOGIT_CAP, None))
                 .transpose()?,
             output_gate: is_qwen35,
             norm_eps: c.positive("rms_norm_eps", Some(1e-6))?,
@@ -172,33 +187,49 @@ impl ModelConfig {
         self.eos_ids.extend(new);
     }
 
-    /// Number of weights, the tied LM head counted once.
-    pub fn n_params(&self) -> u64 {
-        let (q, kv) = (
-            self.n_heads * self.head_dim,
-            self.n_kv_heads * self.head_dim,
-        );
-        let gate = if self.output_gate { q } else { 0 };
-        let mut attention = self.hidden * (2 * q + gate + 2 * kv);
-        attention += if self.qkv_bias { q + gate + 2 * kv } else { 0 };
-        attention += if self.o_bias { self.hidden } else { 0 };
-        attention += if self.qk_norm { 2 * self.head_dim } else { 0 };
-        let net = self.delta.map_or(0, |net| {
-            let products = net.qkv() + 2 * net.values() + 2 * net.n_v_heads;
-            self.hidden * products + net.qkv() * net.kernel + 2 * net.n_v_heads + net.v_dim
-        });
-        let mut rest = 2 * self.hidden + 3 * self.hidden * self.intermediate;
-        rest += if self.added_norms { 2 * self.hidden } else { 0 };
-        let n = |n_layers: usize| i64::try_from(n_layers).unwrap_or(i64::MAX);
-        let n_nets = n(self.n_layers) - n(self.n_attending());
-        let layers = n(self.n_layers) * rest + n(self.n_attending()) * attention + n_nets * net;
-        let embeddings = self.vocab * self.hidden * if self.tied { 1 } else { 2 };
-        (embeddings + self.hidden + layers).unsigned_abs()
+    /// The heads whose keys and values a layer has of its own.
+    pub fn kv_heads_at(&self, layer: usize) -> Option<KvHeads> {
+        let has_own = self.net_at(layer).is_none() && self.kv_at(layer) == layer;
+        has_own.then(|| self.heads_at(layer))
     }
 
-    /// How many layers attend, and hence have keys and values.
-    pub fn n_attending(&self) -> usize {
-        self.n_layers - self.delta.map_or(0, |net| net.n_layers())
+    /// The heads of a layer that attends.
+    pub fn heads_at(&self, layer: usize) -> KvHeads {
+        let usual = KvHeads {
+            n: self.n_kv_heads,
+            dim: self.head_dim,
+        };
+        let own = self.gemma4.and_then(|it| it.heads_at(layer));
+        own.unwrap_or(usual)
+    }
+
+    /// The heads of all kinds of layers.
+    pub fn all_heads(&self) -> impl Iterator<Item = KvHeads> {
+        (0..self.n_layers).map(move |layer| self.heads_at(layer))
+    }
+
+    /// The layer whose keys and values a layer attends to: most attend to their own.
+    pub fn kv_at(&self, layer: usize) -> usize {
+        self.gemma4.map_or(layer, |it| it.kv_at(layer))
+    }
+
+    /// The factor of a layer's queries beside the `1 / sqrt(head size)`, which Gemma 4 does without.
+    pub fn query_scale_at(&self, layer: usize) -> f64 {
+        match self.gemma4 {
+            Some(_) => (self.heads_at(layer).dim as f64).sqrt(),
+            None => self.query_scale,
+        }
+    }
+
+    /// Whether other layers attend to the keys and values of a layer.
+    pub fn is_shared(&self, layer: usize) -> bool {
+        self.gemma4.is_some() && (layer + 1..self.n_layers).any(|it| self.kv_at(it) == layer)
+    }
+
+    /// Width inside the MLP of a layer.
+    pub fn mlp_at(&self, layer: usize) -> i64 {
+        let own = self.gemma4.and_then(|it| it.mlp_at(layer));
+        own.unwrap_or(self.intermediate)
     }
 
     /// The sizes of a layer that is a gated delta net.
@@ -209,7 +240,7 @@ impl ModelConfig {
 
 fn activation(c: &ConfigFields, architecture: Architecture) -> Result<Activation> {
     let (field, name, activation) = match architecture {
-        Architecture::Gemma3 => (
+        Architecture::Gemma3 | Architecture::Gemma4 => (
             "hidden_activation",
             "gelu_pytorch_tanh",
             Activation::GeluTanh,
@@ -224,7 +255,9 @@ fn activation(c: &ConfigFields, architecture: Architecture) -> Result<Activation
     }
 }
 
-/// Gemma divides scores by the root of a separate number in place of `head_dim`.
+const LOGIT_CAP: &str = "final_logit_softcapping";
+
+/// Gemma 3 divides scores by the root of a separate number in place of `head_dim`.
 fn query_scale(c: &ConfigFields, architecture: Architecture, head_dim: i64) -> Result<f64> {
     if architecture != Architecture::Gemma3 {
         return Ok(1.0);

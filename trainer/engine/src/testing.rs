@@ -49,6 +49,33 @@ pub fn tiny_nets(n_layers: usize) -> Value {
     config
 }
 
+/// Returns config.json of a tiny Gemma 4 of four layers: every second one sees everything and has other heads, the last two attend to
+/// the keys of the others and have wider MLPs, and all have inputs of their own.
+pub fn tiny_gemma4() -> Value {
+    let mut config = tiny_config();
+    let kinds = ["sliding_attention", "full_attention"].into_iter().cycle();
+    config["model_type"] = json!("gemma4_text");
+    config["architectures"] = json!(["Gemma4ForCausalLM"]);
+    config["layer_types"] = kinds.take(4).collect();
+    for (field, value) in [
+        ("num_hidden_layers", json!(4)),
+        ("hidden_act", Value::Null),
+        ("head_dim", json!(8)),
+        ("global_head_dim", json!(16)),
+        ("attention_k_eq_v", json!(true)),
+        ("num_global_key_value_heads", json!(1)),
+        ("num_kv_shared_layers", json!(2)),
+        ("use_double_wide_mlp", json!(true)),
+        ("hidden_size_per_layer_input", json!(6)),
+        ("vocab_size_per_layer_input", json!(259)),
+        ("sliding_window", json!(6)),
+        ("final_logit_softcapping", json!(8.0)),
+    ] {
+        config[field] = value;
+    }
+    config
+}
+
 /// Returns the parsed [`tiny_config`].
 ///
 /// # Panics
@@ -89,6 +116,7 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
         // States decay slowly enough that the end of a text still depends on its beginning.
         let (middle, spread) = match (name.contains("norm"), model_config.norm_weights) {
             _ if name.ends_with("A_log") => (-3.0, 2.0),
+            _ if name.ends_with("layer_scalar") => (1.0, 0.3),
             _ if name.ends_with("linear_attn.norm.weight") => (1.0, 0.3),
             (true, NormWeights::Plain) => (1.0, 0.3),
             (true, NormWeights::LessOne) => (0.0, 0.3),

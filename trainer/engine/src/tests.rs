@@ -16,6 +16,7 @@ use crate::device::Devices;
 use crate::kv::PositionRun;
 use crate::lora::{ALONE, BaseDims, Lora, LoraSpec, LoraTargets};
 use crate::model::Model;
+use crate::model_config::KvHeads;
 pub(crate) use crate::testing::tiny_nets;
 use crate::testing::{tiny_config, write_model};
 
@@ -24,10 +25,11 @@ pub(crate) const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 /// The widths of a small model that is in no file.
 pub(crate) const DIMS: BaseDims = BaseDims {
     hidden: 8,
-    q_out: 8,
+    n_heads: 2,
+    kv_heads: KvHeads { n: 1, dim: 4 },
+    gemma4: None,
     output_gate: false,
     delta: None,
-    kv_out: 4,
     ffn: 12,
     vocab: 20,
     tied: true,

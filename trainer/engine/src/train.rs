@@ -20,6 +20,7 @@ mod net_backward;
 mod pass;
 mod plan;
 mod positions;
+mod shared;
 mod sizes;
 mod work;
 

@@ -18,16 +18,16 @@ use tch::{Device, Kind, Tensor};
 pub use self::error::LoadError;
 pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
-pub use self::shapes::expected;
-use self::shapes::{EMBED, LM_HEAD, NORM};
+use self::shapes::{EMBED, LM_HEAD, NORM, OWN_EMBED, OWN_MAP, OWN_NORM};
+pub use self::shapes::{expected, n_params};
 use crate::delta::DeltaNet;
 use crate::few_rows;
-use crate::layer::{AttentionWeights, LayerWeights, Mixer};
+use crate::layer::{AttentionWeights, LayerWeights, Mixer, OwnInput};
 use crate::linear::Linear;
 use crate::lora::FusedPart;
 use crate::lora::{BaseDims, Projection};
 use crate::matrix::{Matrix, Quantization};
-use crate::model_config::{ModelConfig, NormWeights};
+use crate::model_config::{KvHeads, ModelConfig, NormWeights};
 use crate::placement::Placement;
 use crate::weights::error::Result;
 
@@ -41,6 +41,19 @@ pub struct Weights {
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
     pub lm_head: Matrix,
+    /// Of a model whose layers take something from the token ids, too (Gemma 4).
+    pub own: Option<OwnInputs>,
+}
+
+/// What makes the own inputs of all layers from token ids and their embeddings.
+#[derive(Debug)]
+pub struct OwnInputs {
+    /// `[vocab, layers * own]`.
+    pub embed: Matrix,
+    /// `[layers * own, d]`.
+    pub map: Matrix,
+    /// RMSNorm of what the map gives for a layer, `[own]`.
+    pub norm: Tensor,
 }
 
 /// Loads all weights of a directory as `kind`, each where its layer is.
@@ -58,7 +71,7 @@ pub fn load(
     placement: &Placement,
 ) -> Result<Weights> {
     let files = SafeFiles::open(dir, config.is_part)?;
-    files.check(&expected(config), config.tied)?;
+    files.check(&expected(config), config)?;
     let (first, last) = (placement.first(), placement.last());
     let matrix = |name, device| matrix(files.tensor(name, kind, device)?, quantization);
     let embed = matrix(EMBED, first)?;
@@ -78,9 +91,17 @@ pub fn load(
     } else {
         matrix(LM_HEAD, last)?
     };
+    let own = shapes::own_inputs(config).map(|_| {
+        Ok::<_, LoadError>(OwnInputs {
+            embed: matrix(OWN_EMBED, first)?,
+            map: matrix(OWN_MAP, first)?,
+            norm: files.tensor(OWN_NORM, Kind::Float, first)?,
+        })
+    });
     Ok(Weights {
         embed,
         layers,
+        own: own.transpose()?,
         norm: stored_norm(config, files.tensor(NORM, Kind::Float, last)?)?,
         lm_head,
     })
@@ -110,6 +131,26 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
     };
     let added = |part: &str| config.added_norms.then(|| norm(part)).transpose();
     let linear = |parts: &[(Projection, &str)], bias| linear(config, source, i, parts, bias);
+    let own = || {
+        let map = |part: &str| {
+            let name = format!("model.layers.{i}.{part}.weight");
+            let weight = matrix(
+                source.files.tensor(&name, source.kind, source.device)?,
+                source.quantization,
+            )?;
+            Ok::<_, LoadError>(Linear {
+                weight,
+                bias: None,
+                parts: Vec::new(),
+            })
+        };
+        Ok::<_, LoadError>(OwnInput {
+            gate: map("per_layer_input_gate")?,
+            out: map("per_layer_projection")?,
+            norm: norm("post_per_layer_input_norm.weight")?,
+        })
+    };
+    let factor = || Ok::<_, LoadError>(norm("layer_scalar")?.f_double_value(&[0])?);
     let gate_up = [
         (Projection::Gate, "mlp.gate_proj"),
         (Projection::Up, "mlp.up_proj"),
@@ -122,6 +163,8 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
         gate_up: linear(&gate_up, false)?,
         down: linear(&[(Projection::Down, "mlp.down_proj")], false)?,
         mlp_added_norm: added("post_feedforward_layernorm.weight")?,
+        own: shapes::own_inputs(config).map(|_| own()).transpose()?,
+        factor: config.gemma4.map(|_| factor()).transpose()?,
     })
 }
 
@@ -150,19 +193,29 @@ fn mixer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<Mixer> {
             norm: plain("linear_attn.norm.weight", Kind::Float)?,
         }));
     }
-    let qkv = [
+    let mut qkv = vec![
         (Projection::Q, "self_attn.q_proj"),
         (Projection::K, "self_attn.k_proj"),
         (Projection::V, "self_attn.v_proj"),
     ];
+    let dims = BaseDims::of(config);
+    qkv.retain(|&(projection, _)| dims.has(i, projection));
+    let own = config.kv_heads_at(i);
+    let heads = own.unwrap_or(KvHeads {
+        n: 0,
+        ..config.heads_at(i)
+    });
     let norm = |part: &str| stored_norm(config, plain(part, Kind::Float)?);
     Ok(Mixer::Attention(AttentionWeights {
         qkv: linear(&qkv, config.qkv_bias)?,
         o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
         qk_norm: config
             .qk_norm
-            .then(|| Ok::<_, LoadError>(qk_norm(config, &norm)?.f_to_kind(source.kind)?))
+            .then(|| {
+                Ok::<_, LoadError>(qk_norm(config, (i, heads), &norm)?.f_to_kind(source.kind)?)
+            })
             .transpose()?,
+        heads,
     }))
 }
 
@@ -183,7 +236,7 @@ fn linear(
     let dims = BaseDims::of(config);
     let part = |&(projection, _): &(Projection, &str)| FusedPart {
         projection,
-        width: dims.widths(projection).1,
+        width: dims.widths(layer, projection).1,
     };
     Ok(Linear {
         weight: match source.quantization {
@@ -215,15 +268,22 @@ fn stored_norm(config: &ModelConfig, stored: Tensor) -> Result<Tensor> {
 
 /// The norm of every query and key head, `[n_heads + n_kv_heads, e]`. Angles and scores are linear in the queries, so that a
 /// scale of theirs is a part of their norm.
-fn qk_norm(config: &ModelConfig, norm: &impl Fn(&str) -> Result<Tensor>) -> Result<Tensor> {
+fn qk_norm(
+    config: &ModelConfig,
+    (layer, own): (usize, KvHeads),
+    norm: &impl Fn(&str) -> Result<Tensor>,
+) -> Result<Tensor> {
     let heads = |name: &str, n: i64| {
         norm(name)?
             .f_expand([n, -1], false)
             .map_err(LoadError::from)
     };
     let q = heads("self_attn.q_norm.weight", config.n_heads)?;
-    let q = q.f_mul_scalar(config.query_scale)?;
-    let k = heads("self_attn.k_norm.weight", config.n_kv_heads)?;
+    let q = q.f_mul_scalar(config.query_scale_at(layer))?;
+    if own.n == 0 {
+        return Ok(q);
+    }
+    let k = heads("self_attn.k_norm.weight", own.n)?;
     Ok(Tensor::f_cat(&[q, k], 0)?)
 }
 

@@ -14,7 +14,11 @@ pub(super) struct AdapterConfigFile {
 }
 
 /// The modules of a model of text and images that have names like ours and are not of its text part; a regular expression.
-const OF_IMAGES: [&str; 2] = [".*(vision_tower|multi_modal_projector).*", ".*visual.*"];
+const OF_IMAGES: [&str; 3] = [
+    ".*(vision_tower|multi_modal_projector).*",
+    ".*visual.*",
+    ".*(vision_tower|embed_vision|audio_tower|embed_audio).*",
+];
 
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
 pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
@@ -44,7 +48,9 @@ pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
         "use_rslora": false,
     });
     if lora.dims.layers_at == IN_PART {
-        json["exclude_modules"] = json!(OF_IMAGES[usize::from(lora.dims.delta.is_some())]);
+        let (nets, gemma4) = (lora.dims.delta.is_some(), lora.dims.gemma4.is_some());
+        let which = usize::from(nets) + 2 * usize::from(gemma4);
+        json["exclude_modules"] = json!(OF_IMAGES[which]);
     }
     json
 }

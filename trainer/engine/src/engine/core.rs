@@ -76,7 +76,7 @@ impl Core {
             family: model_config.architecture.name(),
             context: model_config.context,
             vocab: usize::try_from(model_config.vocab).unwrap_or(usize::MAX),
-            n_params: model_config.n_params(),
+            n_params: weights::n_params(&model_config),
             sha: sha.clone(),
             end_ids: model_config.eos_ids.clone(),
             dtype,

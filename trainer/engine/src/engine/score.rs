@@ -46,7 +46,8 @@ pub(super) fn score(
         let rows = hidden_nd.f_narrow(0, to_i64(at.start), to_i64(at.len()))?;
         let adapter = Segment::whole(to_i64(at.len()), stream.lora());
         let hidden_md = model.last_norm(&rows)?;
-        let chunk = LogProbs::new(&hidden_md, &model.weights.lm_head, adapter.as_slice())?;
+        let (lm_head, cap) = (&model.weights.lm_head, model.config.logit_cap);
+        let chunk = LogProbs::new(&hidden_md, lm_head, adapter.as_slice(), cap)?;
         scores.logprobs.extend(chunk.of(&targets_m1)?);
         if top > 0 {
             let more = chunk.top(top)?;

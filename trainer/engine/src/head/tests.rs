@@ -18,7 +18,7 @@ fn gradient_is_that_of_autograd() {
         .sum(Kind::Float)
         .backward();
 
-    let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
+    let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[], None).unwrap();
     let by_logits = chunk.gradient(&targets, &gradients).unwrap();
     let found = backward(&by_logits, &lm_head.shallow_clone().into()).unwrap();
     assert!(found.allclose(&leaf.grad(), 1e-5, 1e-6, false));
@@ -29,7 +29,7 @@ fn the_likeliest_logits_are_exact_over_a_narrow_lm_head() {
     let lm_head = Tensor::randn([300, 16], OPTIONS).to_kind(Kind::BFloat16);
     let hidden = Tensor::randn([3, 16], OPTIONS) * 8.0;
     let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
-    let found = logits(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
+    let found = logits(&hidden, &lm_head.shallow_clone().into(), &[], None).unwrap();
     let (wanted, ids) = exact.topk(20, -1, true, true);
     assert!(is_near(&found.gather(1, &ids, false), &wanted, 1e-5));
     assert!(found.allclose(&exact, 2e-2, 0.3, false));
@@ -64,7 +64,7 @@ fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
         let lm_head = base.to_kind(kind);
         let exact = hidden.matmul(&lm_head.to_kind(Kind::Float).tr());
         let exact = exact + Tensor::cat(&deltas, 0);
-        let found = logits(&hidden, &lm_head.shallow_clone().into(), &segments).unwrap();
+        let found = logits(&hidden, &lm_head.shallow_clone().into(), &segments, None).unwrap();
         let (wanted, ids) = exact.topk(20, -1, true, true);
         let likeliest = found.gather(1, &ids, false);
         assert!(likeliest.allclose(&wanted, 1e-5, 1e-4, false), "{kind:?}");
@@ -76,7 +76,7 @@ fn rows_have_their_own_adapters_of_the_lm_head_in_f32() {
 fn the_likeliest_come_first() {
     let hidden = Tensor::from_slice(&[1f32, 0.0, 0.0, 2.0]).reshape([2, 2]);
     let lm_head = Tensor::from_slice(&[0f32, 1.0, 3.0, 0.0, 1.0, 2.0]).reshape([3, 2]);
-    let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[]).unwrap();
+    let chunk = LogProbs::new(&hidden, &lm_head.shallow_clone().into(), &[], None).unwrap();
     let top = chunk.top(2).unwrap();
     assert_eq!(top.ids, [1, 2, 2, 0]);
     let wanted = chunk.of(&Tensor::from_slice(&[1i64, 2, 2, 0]).reshape([2, 2]));

@@ -32,6 +32,17 @@ pub struct KvPool {
 // === impl LayerKv ===
 
 impl LayerKv {
+    /// The keys and values of some slots, as they were written.
+    ///
+    /// # Shapes
+    /// `slots`: `[t]`, i64. Returns `[t, 2 * n_kv_heads, head_dim]`.
+    ///
+    /// # Errors
+    /// When a slot is beyond the pool.
+    pub fn at(&self, slots: &Tensor) -> Result<Tensor> {
+        self.both.f_index_select(1, slots)?.f_transpose(0, 1)
+    }
+
     /// Writes new positions to their slots.
     ///
     /// # Shapes
@@ -52,7 +63,7 @@ impl KvPool {
     /// provides memory only for pages that are written.
     ///
     /// # Shapes
-    /// Of each layer keys and values `[n_kv_heads, positions, head_dim]`, in `kind`.
+    /// Of each layer keys and values `[n_kv_heads, positions, head_dim]`, in `kind`; no positions where a layer has none of its own.
     ///
     /// # Errors
     /// What libtorch reports, such as lack of address space.
@@ -65,15 +76,14 @@ impl KvPool {
         let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
         let n_positions = i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX);
         let layer = |layer| {
-            let n = if config.net_at(layer).is_some() {
-                0
-            } else {
-                n_positions
+            let (heads, n) = match config.kv_heads_at(layer) {
+                Some(own) => (own, n_positions),
+                None => (config.heads_at(layer), 0),
             };
-            let shape = [2 * config.n_kv_heads, n, config.head_dim];
+            let shape = [2 * heads.n, n, heads.dim];
             let both = Tensor::f_empty(shape, (kind, placement.of(layer)))?;
-            let half = |first| both.f_narrow(0, first, config.n_kv_heads);
-            let (k, v) = (half(0)?, half(config.n_kv_heads)?);
+            let half = |first| both.f_narrow(0, first, heads.n);
+            let (k, v) = (half(0)?, half(heads.n)?);
             Ok(LayerKv { both, k, v })
         };
         let layers = (0..config.n_layers).map(layer);
@@ -107,8 +117,9 @@ impl KvPool {
 
     /// Memory of one position in all layers, bytes.
     pub fn position_bytes(config: &ModelConfig, kind: Kind) -> usize {
-        let numbers = usize::try_from(config.n_kv_heads * config.head_dim * 2).unwrap_or(0);
-        numbers * config.n_attending() * kind.elt_size_in_bytes()
+        let own = (0..config.n_layers).filter_map(|layer| config.kv_heads_at(layer));
+        let numbers: i64 = own.map(|heads| 2 * heads.n * heads.dim).sum();
+        usize::try_from(numbers).unwrap_or(0) * kind.elt_size_in_bytes()
     }
 
     /// How many pages there are.
@@ -126,12 +137,14 @@ impl KvPool {
         &mut self.layers
     }
 
-    /// Keys and values, and states, of each layer.
-    pub(crate) fn caches_mut(
+    /// The keys and values at layer `kv_at`, and the states of `layer`, of a pool with so many layers.
+    pub(crate) fn cache_mut(
         &mut self,
-    ) -> impl Iterator<Item = (&mut LayerKv, Option<&mut LayerStates>)> {
-        let states = self.states.iter_mut().map(Option::as_mut);
-        self.layers.iter_mut().zip(states)
+        layer: usize,
+        kv_at: usize,
+    ) -> Option<(&mut LayerKv, Option<&mut LayerStates>)> {
+        let states = self.states.get_mut(layer)?.as_mut();
+        Some((self.layers.get_mut(kv_at)?, states))
     }
 
     /// Memory that all pages and states would take, bytes; never more than the budget.

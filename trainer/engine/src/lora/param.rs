@@ -32,7 +32,7 @@ impl Param {
 
     pub(super) fn shape(self, dims: &BaseDims, rank: i64) -> [i64; 2] {
         let ((d_in, d_out), side) = match self {
-            Self::Layer(_, projection, side) => (dims.widths(projection), side),
+            Self::Layer(layer, projection, side) => (dims.widths(layer, projection), side),
             Self::Head(side) => ((dims.hidden, dims.vocab), side),
         };
         match side {

@@ -2,7 +2,7 @@
 
 use super::error::LoraError;
 use super::projection::{LM_HEAD, Projection};
-use crate::model_config::{DeltaSpec, ModelConfig};
+use crate::model_config::{DeltaSpec, Gemma4Spec, KvHeads, ModelConfig};
 
 /// Which maps of a model have an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,15 +19,17 @@ pub struct LoraTargets {
 pub struct BaseDims {
     /// Width of the residual stream.
     pub hidden: i64,
-    /// Query heads times head width.
-    pub q_out: i64,
+    /// Query heads.
+    pub n_heads: i64,
+    /// Key and value heads, of most layers if it is a Gemma 4.
+    pub kv_heads: KvHeads,
+    /// What its layers differ in, if it is a Gemma 4.
+    pub gemma4: Option<Gemma4Spec>,
     /// Whether the query projection also gives a gate of each query head.
     pub output_gate: bool,
     /// The layers that are gated delta nets, which have projections of their own in place of attention's.
     pub delta: Option<DeltaSpec>,
-    /// Key-value heads times head width.
-    pub kv_out: i64,
-    /// Width of the feed-forward block.
+    /// Width of the feed-forward block, of most layers if it is a Gemma 4.
     pub ffn: i64,
     /// Rows of the LM head.
     pub vocab: i64,
@@ -124,7 +126,7 @@ impl LoraTargets {
         let sum = |(d_in, d_out): (i64, i64)| usize::try_from(rank * (d_in + d_out)).unwrap_or(0);
         let of_layer = |layer: usize| {
             let here = self.layers.iter().filter(|&&p| dims.has(layer, p));
-            here.map(|&p| sum(dims.widths(p))).sum::<usize>()
+            here.map(|&p| sum(dims.widths(layer, p))).sum::<usize>()
         };
         let layers: usize = (0..n_layers).map(of_layer).sum();
         let head = if self.lm_head {
@@ -143,10 +145,14 @@ impl BaseDims {
     pub const fn of(config: &ModelConfig) -> Self {
         Self {
             hidden: config.hidden,
-            q_out: config.n_heads * config.head_dim,
+            n_heads: config.n_heads,
+            kv_heads: KvHeads {
+                n: config.n_kv_heads,
+                dim: config.head_dim,
+            },
+            gemma4: config.gemma4,
             output_gate: config.output_gate,
             delta: config.delta,
-            kv_out: config.n_kv_heads * config.head_dim,
             ffn: config.intermediate,
             vocab: config.vocab,
             tied: config.tied,
@@ -154,19 +160,28 @@ impl BaseDims {
         }
     }
 
-    /// `(d_in, d_out)` of a projection.
-    pub const fn widths(&self, projection: Projection) -> (i64, i64) {
+    /// `(d_in, d_out)` of a layer's projection.
+    pub fn widths(&self, layer: usize, projection: Projection) -> (i64, i64) {
+        let KvHeads { n, dim } = self
+            .gemma4
+            .and_then(|it| it.heads_at(layer))
+            .unwrap_or(self.kv_heads);
+        let (q_out, kv_out) = (self.n_heads * dim, n * dim);
+        let ffn = self
+            .gemma4
+            .and_then(|it| it.mlp_at(layer))
+            .unwrap_or(self.ffn);
         let (qkv, values, heads) = match &self.delta {
             Some(net) => (net.qkv(), net.values(), net.n_v_heads),
             None => (0, 0, 0),
         };
         match projection {
-            Projection::Q if self.output_gate => (self.hidden, 2 * self.q_out),
-            Projection::Q => (self.hidden, self.q_out),
-            Projection::K | Projection::V => (self.hidden, self.kv_out),
-            Projection::O => (self.q_out, self.hidden),
-            Projection::Gate | Projection::Up => (self.hidden, self.ffn),
-            Projection::Down => (self.ffn, self.hidden),
+            Projection::Q if self.output_gate => (self.hidden, 2 * q_out),
+            Projection::Q => (self.hidden, q_out),
+            Projection::K | Projection::V => (self.hidden, kv_out),
+            Projection::O => (q_out, self.hidden),
+            Projection::Gate | Projection::Up => (self.hidden, ffn),
+            Projection::Down => (ffn, self.hidden),
             Projection::NetQkv => (self.hidden, qkv),
             Projection::NetZ => (self.hidden, values),
             Projection::NetB | Projection::NetA => (self.hidden, heads),
@@ -179,6 +194,8 @@ impl BaseDims {
         let is_net = self.delta.is_some_and(|net| net.is_at(layer));
         match projection {
             Projection::Gate | Projection::Up | Projection::Down => true,
+            Projection::K if self.gemma4.is_some_and(|it| it.kv_at(layer) != layer) => false,
+            Projection::V if self.gemma4.is_some_and(|it| !it.has_values(layer)) => false,
             projection => projection.is_of_net() == is_net,
         }
     }
@@ -189,7 +206,9 @@ impl BaseDims {
     }
 
     pub(super) fn narrowest(&self) -> i64 {
-        let widths = [self.q_out, self.kv_out, self.ffn, self.vocab];
-        widths.into_iter().fold(self.hidden, i64::min)
+        let full = self.gemma4.map_or(self.kv_heads, |it| it.full_heads);
+        let keys = [self.kv_heads, full].map(|heads| heads.n * heads.dim);
+        let widths = [self.ffn, self.vocab].into_iter().chain(keys);
+        widths.fold(self.hidden, i64::min)
     }
 }

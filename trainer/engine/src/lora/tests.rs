@@ -58,7 +58,7 @@ fn added(layer: &LayerLora, projections: &[Projection], x: &Tensor) -> Option<Te
 fn parts(projections: &[Projection]) -> Vec<FusedPart> {
     let part = |&projection: &Projection| FusedPart {
         projection,
-        width: DIMS.widths(projection).1,
+        width: DIMS.widths(0, projection).1,
     };
     projections.iter().map(part).collect()
 }

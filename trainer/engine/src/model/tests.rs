@@ -264,7 +264,7 @@ fn every_family_computes_what_transformers_computes() {
     let rows = Tensor::from_slice(&chosen);
     let wanted = crate::tensors::read(&folder.join("values.safetensors")).unwrap();
     let configs = text["configs"].as_object().unwrap();
-    assert_eq!(configs.len(), 13);
+    assert_eq!(configs.len(), 15);
     for (name, config) in configs {
         let dir = model_folder(config, text["seed"].as_u64().unwrap());
         let mut model = load_model(dir.path());

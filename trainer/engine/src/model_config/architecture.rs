@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::fields::ConfigFields;
-use super::{rope, unsupported};
+use super::rope::{self, PARTIAL};
+use super::unsupported;
 use crate::model_config::fields::Result;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
@@ -18,6 +19,8 @@ pub enum Architecture {
     Qwen3,
     /// Gemma 3, text.
     Gemma3,
+    /// Gemma 4 (dense), text.
+    Gemma4,
     /// Qwen3.5 (dense), text.
     Qwen35,
 }
@@ -33,23 +36,24 @@ pub(super) struct Described {
 }
 
 /// The `model_type` of models of text and images, whose text part is one of ours.
-const WITH_IMAGES: [(&str, Architecture); 2] = [
+const WITH_IMAGES: [(&str, Architecture); 3] = [
     ("gemma3", Architecture::Gemma3),
+    ("gemma4", Architecture::Gemma4),
     ("qwen3_5", Architecture::Qwen35),
 ];
-const ALLOWED: &str =
-    "llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text (dense text models)";
-const PARTIAL: &str = "partial_rotary_factor";
+const ALLOWED: &str = "llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text, gemma4, gemma4_text (dense text models)";
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// Of Qwen3.5, where a file does not say.
 const QWEN35_ROTARY: f64 = 0.25;
 
 impl Architecture {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Llama,
         Self::Mistral,
         Self::Qwen2,
         Self::Qwen3,
         Self::Gemma3,
+        Self::Gemma4,
         Self::Qwen35,
     ];
 
@@ -61,6 +65,7 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gemma3 => "gemma3_text",
+            Self::Gemma4 => "gemma4_text",
             Self::Qwen35 => "qwen3_5_text",
         }
     }
@@ -84,6 +89,14 @@ pub(super) fn described(file: ConfigFields) -> Result<Described> {
     let mut rotary = 1.0;
     if architecture == Architecture::Gemma3 {
         text.fill_in(gemma3_defaults());
+    }
+    if architecture == Architecture::Gemma4 {
+        text.fill_in(gemma4_defaults());
+        if text.text(BIDIRECTIONAL)?.is_some_and(|it| it != "vision") {
+            let allowed = "null, or \"vision\", which concerns images alone";
+            return Err(text.wrong(BIDIRECTIONAL, allowed));
+        }
+        text.forget(BIDIRECTIONAL, "");
     }
     if architecture == Architecture::Qwen35 {
         text.fill_in(qwen35_defaults());
@@ -118,6 +131,20 @@ fn gemma3_defaults() -> serde_json::Value {
         "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6,
         "eos_token_id": 1, "tie_word_embeddings": true, "sliding_window": 4096, "sliding_window_pattern": 6,
         "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+    })
+}
+
+/// The defaults of transformers' `Gemma4TextConfig`.
+fn gemma4_defaults() -> serde_json::Value {
+    json!({
+        "vocab_size": 262_144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6, "eos_token_id": 1, "tie_word_embeddings": true, "sliding_window": 512,
+        "sliding_window_pattern": 6, "vocab_size_per_layer_input": 262_144, "hidden_size_per_layer_input": 256,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        },
     })
 }
 

@@ -150,6 +150,10 @@ impl ConfigFields {
         })
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
     pub(super) fn has_objects(&self) -> bool {
         self.map.values().any(Value::is_object)
     }

@@ -39,7 +39,8 @@ pub(super) fn read(
     } else {
         None
     };
-    let (full, near) = if architecture == Architecture::Gemma3 {
+    let is_gemma = matches!(architecture, Architecture::Gemma3 | Architecture::Gemma4);
+    let (full, near) = if is_gemma {
         let full = rope::of_kind(c, FULL, "rope_theta")?;
         (full, rope::of_kind(c, SLIDING, "rope_local_base_freq")?)
     } else {
@@ -85,7 +86,7 @@ fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Res
             let first = c.count_or("max_window_layers", QWEN_FULL_LAYERS)?;
             Ok((0..n_layers).map(|layer| layer >= first).collect())
         }
-        Architecture::Gemma3 => {
+        Architecture::Gemma3 | Architecture::Gemma4 => {
             let pattern = usize::try_from(c.size("sliding_window_pattern")?).unwrap_or(1);
             let by_pattern = || (1..=n_layers).map(|nth| nth % pattern != 0).collect();
             Ok(listed.unwrap_or_else(by_pattern))

@@ -7,6 +7,7 @@ use crate::model_config::fields::Result;
 pub(super) const FULL: &str = "full_attention";
 
 pub(super) const PARAMETERS: &str = "rope_parameters";
+pub(super) const PARTIAL: &str = "partial_rotary_factor";
 
 /// How rotary angles are stretched beyond the length trained first.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,6 +44,13 @@ pub enum RopeScaling {
         /// The factor of cosines and sines. Attention scores get its square.
         attention: f64,
     },
+    /// Only the first of all pairs turn, the others stand still (Gemma 4).
+    Proportional {
+        /// How many of the numbers of a head turn, above 0 and at most 1.
+        share: f64,
+        /// The factor that divides every frequency.
+        factor: f64,
+    },
 }
 
 impl RopeScaling {
@@ -53,7 +61,7 @@ impl RopeScaling {
             Self::Yarn {
                 factor, original, ..
             } => (original * factor).min(LARGEST as f64) as i64,
-            Self::None | Self::Linear { .. } | Self::Llama3 { .. } => 0,
+            Self::None | Self::Linear { .. } | Self::Llama3 { .. } | Self::Proportional { .. } => 0,
         }
     }
 }
@@ -95,10 +103,24 @@ pub(super) fn of_kind(c: &ConfigFields, kind: &str, theta: &str) -> Result<RopeS
     let Some(rope) = parameters.object(kind)? else {
         return Err(parameters.wrong(kind, "an object with rope_type and rope_theta"));
     };
+    let is_proportional = rope.text("rope_type")? == Some("proportional");
     Ok(RopeSpec {
         theta: rope.positive("rope_theta", None)?,
-        scaling: scaling(&rope, c)?,
+        scaling: if is_proportional {
+            proportional(&rope)?
+        } else {
+            scaling(&rope, c)?
+        },
     })
+}
+
+fn proportional(rope: &ConfigFields) -> Result<RopeScaling> {
+    let share = rope.positive(PARTIAL, Some(1.0))?;
+    if share > 1.0 {
+        return Err(rope.wrong(PARTIAL, "a number above 0, and at most 1"));
+    }
+    let factor = rope.positive("factor", Some(1.0))?;
+    Ok(RopeScaling::Proportional { share, factor })
 }
 
 fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
@@ -129,8 +151,8 @@ pub(super) fn turned(c: &ConfigFields, factor: f64, head_dim: i64) -> Result<i64
 /// Refuses angles of a part of each head.
 pub(super) fn whole_heads(fields: &ConfigFields) -> Result<()> {
     #[expect(clippy::float_cmp, reason = "1 is a whole head, not a result")]
-    if fields.positive("partial_rotary_factor", Some(1.0))? != 1.0 {
-        return Err(fields.wrong("partial_rotary_factor", "1, the whole head"));
+    if fields.positive(PARTIAL, Some(1.0))? != 1.0 {
+        return Err(fields.wrong(PARTIAL, "1, the whole head"));
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 mod gemma3;
+mod gemma4;
 mod qwen35;
 mod unsupported;
 
 use super::*;
 use crate::tests::with_fields;
+use crate::weights;
 use serde_json::json;
 
 fn base() -> Value {
@@ -35,7 +37,10 @@ fn reads_a_llama() {
     assert_eq!(config.eos_ids, [2, 3]);
     assert!(config.tied && !config.qkv_bias && !config.qk_norm);
     // The sum is: embedding 1600 + final norm 16 + 2 layers of (2*16 norms + 16*48 attention + 3*16*32 MLP).
-    assert_eq!(config.n_params(), 1600 + 16 + 2 * (32 + 768 + 1536));
+    assert_eq!(
+        weights::n_params(&config),
+        1600 + 16 + 2 * (32 + 768 + 1536)
+    );
 }
 
 #[test]
@@ -136,7 +141,7 @@ fn refusals_name_file_field_value_and_what_is_allowed() {
         refusal("vocab_size", Value::Null),
     ];
     insta::assert_snapshot!(messages.join("\n"), @r#"
-    m/config.json: model_type is "gpt2", allowed: llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text (dense text models)
+    m/config.json: model_type is "gpt2", allowed: llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text, gemma4, gemma4_text (dense text models)
     m/config.json: rope_scaling.rope_type is "longrope", allowed: default, linear, llama3, yarn
     m/config.json: num_key_value_heads is 3, allowed: a divisor of num_attention_heads (4)
     m/config.json: hidden_size is -1, allowed: a whole number from 1 to 1048576

@@ -4,8 +4,9 @@ use super::fields::ConfigFields;
 use super::rope;
 use crate::model_config::fields::Result;
 
+const EXPERTS: &str = "a mixture of experts, which this engine does not compute: train it at Tinker or with SkyRL, and serve it with vLLM";
+
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
-    const EXPERTS: &str = "a mixture of experts, which this engine does not compute: train it at Tinker or with SkyRL, and serve it with vLLM";
     match model_type {
         "qwen3_next" | "mixtral" | "deepseek_v2" | "deepseek_v3" | "gpt_oss" | "llama4"
         | "llama4_text" => Some(EXPERTS),
@@ -17,11 +18,15 @@ pub(super) fn reason(model_type: &str) -> Option<&'static str> {
     }
 }
 
-/// Refuses fields by which a known architecture computes what this engine does not.
+/// Refuses fields by which a known architecture computes what this engine does not. `may_cap`: it computes capped logits of this one.
 ///
 /// # Errors
 /// The first such field.
-pub(super) fn refuse(c: &ConfigFields) -> Result<()> {
+pub(super) fn refuse(c: &ConfigFields, may_cap: bool) -> Result<()> {
+    let experts = "enable_moe_block";
+    if c.flag(experts, false)? {
+        return Err(c.wrong_because(experts, Some(EXPERTS), "false"));
+    }
     for flag in [
         "mlp_bias",
         "use_bidirectional_attention",
@@ -32,7 +37,8 @@ pub(super) fn refuse(c: &ConfigFields) -> Result<()> {
         }
     }
     for cap in ["attn_logit_softcapping", "final_logit_softcapping"] {
-        if c.has(cap) {
+        let is_ours = may_cap && cap == "final_logit_softcapping";
+        if c.has(cap) && !is_ours {
             return Err(c.wrong(cap, "null (no soft cap)"));
         }
     }

@@ -22,7 +22,10 @@ pub(super) fn of_pairs(spec: &RopeSpec, head_dim: i64) -> Vec<f32> {
 pub(super) fn attention(spec: &RopeSpec) -> f64 {
     match spec.scaling {
         RopeScaling::Yarn { attention, .. } => attention,
-        RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Llama3 { .. } => 1.0,
+        RopeScaling::None
+        | RopeScaling::Linear { .. }
+        | RopeScaling::Llama3 { .. }
+        | RopeScaling::Proportional { .. } => 1.0,
     }
 }
 
@@ -32,6 +35,13 @@ fn stretch(frequency: f64, pair: f64, spec: &RopeSpec, dim: f64) -> f64 {
     match spec.scaling {
         RopeScaling::None => frequency,
         RopeScaling::Linear { factor } => frequency / factor,
+        RopeScaling::Proportional { share, factor } => {
+            if pair < (share * dim / 2.0).floor() {
+                frequency / factor
+            } else {
+                0.0
+            }
+        }
         RopeScaling::Llama3 {
             factor,
             low,

@@ -80,6 +80,12 @@ fn gated_delta_nets_under_every_loss_are_those_of_pytorch() {
     under_every_loss("nets", 13);
 }
 
+/// The model is a Gemma 4 that also takes images. The last two of its four layers attend to the keys of the first two.
+#[test]
+fn layers_that_share_keys_under_every_loss_are_those_of_pytorch() {
+    under_every_loss("shared", 8);
+}
+
 /// Tests a base model written by transformers, and an adapter written by PEFT.
 fn under_every_loss(name: &str, n_targets: usize) {
     let mut golden = Golden::read(name);
@@ -125,7 +131,7 @@ fn every_family_in_bf16_as_a_gpu_computes_it_is_near_that_of_pytorch() {
 fn every_family(setting: &Setting, cuts: impl Fn(&Model) -> Vec<SliceSizes>) {
     let folder = values::folder("families");
     let text = families();
-    assert_eq!(text.configs.len(), 13);
+    assert_eq!(text.configs.len(), 15);
     let mut by_family: BTreeMap<String, BTreeMap<String, Tensor>> = BTreeMap::new();
     for (name, tensor) in tensors::read(&folder.join("values.safetensors")).unwrap() {
         // Logits have only the family's name.

@@ -8,6 +8,7 @@ use super::compute::{LayerContext, OutputChunk, Projected};
 use super::forward::{Kept, LayerGraph, whole};
 use super::graph::leaf;
 use super::net::AtPlaces;
+use super::shared::{self, SharedKeys};
 use super::work::{PassWork, TrainOut};
 use crate::aten::vjp;
 use crate::lora::{LayerLora, Projection};
@@ -35,7 +36,8 @@ pub(super) struct LayerBackward {
     pub(super) x: Option<Tensor>,
     projected: Vec<Projected>,
     keys: Option<[Tensor; 2]>,
-    /// The gradients by keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk.
+    /// The gradients by keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk
+    /// whose keys are the layer's alone.
     key_grads: Option<[Tensor; 2]>,
     /// The gradients by the queries of the finished chunks, `[1, heads, c, e]` each.
     query_grads: Vec<Tensor>,
@@ -101,30 +103,37 @@ impl LayerBackward {
         &mut self,
         chunks: &[Chunk],
         model: &Model,
+        shared: &mut SharedKeys,
         out: &mut TrainOut,
     ) -> Result<bool> {
         if self.context(model).is_net() {
             return self.net_step(chunks, model, out);
         }
-        let several = chunks.len() > 1;
-        if several && self.projected.len() < chunks.len() {
+        let in_two_rounds = chunks.len() > 1 || shared::has(model, self.layer);
+        if in_two_rounds && self.projected.len() < chunks.len() {
             let chunk = &chunks[self.projected.len()];
             let projected = self.context(model).project(chunk, self.x()?)?;
             self.projected.push(projected);
             return Ok(false);
         }
         if self.n_outputs_done < chunks.len() {
-            self.second(&chunks[self.n_outputs_done], several, model, out)?;
+            if in_two_rounds && self.key_grads.is_none() {
+                self.begin_keys(model, shared)?;
+            }
+            self.second(&chunks[self.n_outputs_done], in_two_rounds, model, out)?;
             self.n_outputs_done += 1;
-            return Ok(!several);
+            return Ok(!in_two_rounds);
         }
-        self.first(&chunks[self.n_projected_done], out)?;
+        self.first(&chunks[self.n_projected_done], model, out)?;
         self.n_projected_done += 1;
         Ok(self.n_projected_done == chunks.len())
     }
 
     /// The gradient by the layer's input, `[1, t, d]`; `None` in the first layer.
-    pub(super) fn end(self) -> Result<Option<Tensor>> {
+    pub(super) fn end(self, model: &Model, shared: &mut SharedKeys) -> Result<Option<Tensor>> {
+        if let Some(grads) = self.key_grads {
+            shared.put_grads(model, self.layer, grads);
+        }
         match self.input_grads.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one.shallow_clone())),
@@ -150,13 +159,10 @@ impl LayerBackward {
     fn second(
         &mut self,
         chunk: &Chunk,
-        several: bool,
+        in_two_rounds: bool,
         model: &Model,
         out: &mut TrainOut,
     ) -> Result<()> {
-        if several && self.key_grads.is_none() {
-            self.begin_keys()?;
-        }
         let output = if let Some(kept) = self.outputs.next() {
             kept
         } else {
@@ -165,7 +171,11 @@ impl LayerBackward {
             self.context(model).output(chunk, self.x()?, given)?
         };
         let both = [FIRST.as_slice(), &SECOND].concat();
-        let which = if several { &SECOND } else { both.as_slice() };
+        let which = if in_two_rounds {
+            &SECOND
+        } else {
+            both.as_slice()
+        };
         let params = params(&self.lora, self.first_param, which);
         let mut leaves: Vec<&Tensor> = params.iter().map(|(_, param)| *param).collect();
         leaves.extend(&output.input);
@@ -188,7 +198,7 @@ impl LayerBackward {
     }
 
     /// The first round of a chunk, once all that saw its keys are done.
-    fn first(&mut self, chunk: &Chunk, out: &mut TrainOut) -> Result<()> {
+    fn first(&mut self, chunk: &Chunk, model: &Model, out: &mut TrainOut) -> Result<()> {
         let at = self.n_projected_done;
         let Projected { input, qkv } = &self.projected[at];
         let params = params(&self.lora, self.first_param, &FIRST);
@@ -198,7 +208,10 @@ impl LayerBackward {
             return Ok(());
         };
         let (k, v) = (chunk.of(k, 2)?, chunk.of(v, 2)?);
-        let mut pairs: Vec<(&Tensor, &Tensor)> = qkv.iter().zip([q, &k, &v]).collect();
+        let has_own_keys = model.config.kv_at(self.layer) == self.layer;
+        let of_it = if has_own_keys { 3 } else { 1 };
+        let pairs = qkv.iter().zip([q, &k, &v]).take(of_it);
+        let mut pairs: Vec<(&Tensor, &Tensor)> = pairs.collect();
         // In the first layer a side without an adapter has no graph.
         pairs.retain(|(y, _)| y.requires_grad());
         let mut grads = vjp(&pairs, &leaves)?;
@@ -215,10 +228,9 @@ impl LayerBackward {
         self.layer > 0 || FIRST.iter().any(|&which| self.lora.get(which).is_some())
     }
 
-    fn begin_keys(&mut self) -> Result<()> {
-        let keys = whole(&self.projected)?;
-        let zeros = |t: &Tensor| Tensor::f_zeros(t.size(), (Kind::Float, t.device()));
-        self.key_grads = Some([zeros(&keys[0])?, zeros(&keys[1])?]);
+    fn begin_keys(&mut self, model: &Model, shared: &mut SharedKeys) -> Result<()> {
+        let keys = shared.of(model, self.layer, || whole(&self.projected))?;
+        self.key_grads = Some(shared.take_grads(model, self.layer, &keys)?);
         self.keys = self.x.is_some().then_some(keys);
         Ok(())
     }

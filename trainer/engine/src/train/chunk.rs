@@ -32,6 +32,8 @@ pub(super) struct Chunk {
     parts: Vec<BranchPart>,
     /// For gated delta nets, if the model has some.
     pub(super) net: Option<NetChunk>,
+    /// What layers take from the token ids of its places, `[1, c, layers, own]`, if they do.
+    pub(super) own: Option<Tensor>,
     /// As [`SliceSizes::as_gpu`].
     as_gpu: bool,
 }
@@ -84,6 +86,7 @@ pub(super) fn cut(row: &Row, sizes: SliceSizes, model: &Model) -> Result<Vec<Chu
             keys,
             parts,
             net: net.transpose()?,
+            own: None,
             as_gpu: sizes.as_gpu,
         })
     });

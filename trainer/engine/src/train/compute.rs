@@ -3,7 +3,7 @@
 //! Places meet only where keys are gathered. So a layer is computed in two rounds: queries, keys and values of
 //! every chunk, then all the rest of every chunk, which sees them as given. On the way back the rest comes
 //! first, and leaves the gradients by queries, keys and values that the first round then takes further. A row of one
-//! chunk does both at once.
+//! chunk does both at once, unless layers share its keys ([`super::shared`]).
 
 use tch::{TchError, Tensor};
 
@@ -33,7 +33,8 @@ pub(super) struct Projected {
     /// The layer's input as a variable, `[1, c, d]`; `None` without a graph, and in the first layer, below
     /// which nothing is trained.
     pub(super) input: Option<Tensor>,
-    /// `q`: `[1, heads, c, e]`, with gates twice the heads; `k` and `v`: `[1, kv_heads, c, e]`; all in the engine's dtype.
+    /// `q`: `[1, heads, c, e]`, with gates twice the heads; `k` and `v`: `[1, kv_heads, c, e]`, without heads in a layer that has
+    /// none of its own; all in the engine's dtype.
     pub(super) qkv: [Tensor; 3],
 }
 
@@ -97,7 +98,7 @@ impl LayerContext<'_> {
                 input,
                 seen,
                 edges: None,
-                y: self.rest(&x, &self.attend(chunk, &qkv)?)?,
+                y: self.rest(chunk, &x, &self.attend(chunk, &qkv)?)?,
             })
         })
     }
@@ -136,15 +137,21 @@ impl LayerContext<'_> {
                 input,
                 seen: None,
                 edges: Some(NetEdges { given, left }),
-                y: self.rest(&x, &out)?,
+                y: self.rest(chunk, &x, &out)?,
             })
         })
     }
 
     /// The rest of a layer, from its input and what its mixer adds.
-    fn rest(&self, x: &Tensor, out: &Tensor) -> Result<Tensor> {
+    fn rest(&self, chunk: &Chunk, x: &Tensor, out: &Tensor) -> Result<Tensor> {
         let mid = x.f_add(out)?;
-        mlp_half(&self.model.config, self.weights(), self.lora, &mid)
+        let own = self.model.own_input(chunk.own.as_ref(), self.layer)?;
+        mlp_half(
+            &self.model.config,
+            self.weights(),
+            self.lora,
+            (&mid, own.as_ref()),
+        )
     }
 
     /// Whether the layer is a gated delta net.
@@ -199,7 +206,7 @@ impl LayerContext<'_> {
     /// The output of attention for the residual stream, `[1, c, d]`.
     fn attend(&self, chunk: &Chunk, qkv: &[Tensor; 3]) -> Result<Tensor> {
         let device = self.model.placement.of(self.layer);
-        let window = *self.model.windows.of(self.layer)?;
+        let (window, _) = *self.model.sights.of(self.layer)?;
         let [q, k, v] = qkv;
         let (q, gate) = layer::without_gate(&self.model.config, q)?;
         let qkv = [&q, k, v];

@@ -6,6 +6,7 @@ use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
 use super::graph::leaf;
 use super::net::AtPlaces;
+use super::shared::{self, SharedKeys};
 use super::work::PassWork;
 use crate::lora::LayerLora;
 use crate::model::Model;
@@ -37,7 +38,7 @@ pub(super) enum Kept {
 #[derive(Debug)]
 pub(super) struct LayerGraph {
     pub(super) lora: LayerLora,
-    /// Empty in a row of one chunk.
+    /// Empty in a row of one chunk whose keys are the layer's alone.
     pub(super) projected: Vec<Projected>,
     pub(super) outputs: Vec<OutputChunk>,
 }
@@ -68,7 +69,12 @@ impl LayerForward {
     }
 
     /// Runs one chunk of one round. Returns true after the last one.
-    pub(super) fn step(&mut self, chunks: &[Chunk], model: &Model) -> Result<bool> {
+    pub(super) fn step(
+        &mut self,
+        chunks: &[Chunk],
+        model: &Model,
+        shared: &mut SharedKeys,
+    ) -> Result<bool> {
         let context = LayerContext {
             model,
             layer: self.layer,
@@ -84,11 +90,13 @@ impl LayerForward {
             self.outputs.push(output);
             return Ok(self.outputs.len() == chunks.len());
         }
-        if chunks.len() > 1 && self.keys.is_none() {
+        let in_two_rounds = chunks.len() > 1 || shared::has(model, self.layer);
+        if in_two_rounds && self.keys.is_none() {
             let chunk = &chunks[self.projected.len()];
             self.projected.push(context.project(chunk, &self.x)?);
             if self.projected.len() == chunks.len() {
-                self.keys = Some(whole(&self.projected)?);
+                let own = || whole(&self.projected);
+                self.keys = Some(shared.of(model, self.layer, own)?);
             }
             return Ok(false);
         }

@@ -58,7 +58,12 @@ impl LmHeadPass {
         let lm_head = &model.weights.lm_head;
         let targets_nk = positions::targets(positions, model.placement.last())?;
         let adapter = Segment::whole(hidden_nd.size2()?.0, work.lora.as_ref());
-        let chunk = LogProbs::new(&hidden_nd, lm_head, adapter.as_slice())?;
+        let chunk = LogProbs::new(
+            &hidden_nd,
+            lm_head,
+            adapter.as_slice(),
+            model.config.logit_cap,
+        )?;
         let gradients = positions::record(positions, work, &chunk.of(&targets_nk)?, out)?;
         if work.top_k > 0 {
             positions::record_top(positions, work.top_k, &chunk.top(work.top_k)?, out);

@@ -8,6 +8,7 @@ use super::forward::{Kept, LayerForward};
 use super::lm_head::LmHeadPass;
 use super::plan::{Costs, rank};
 use super::positions::{self, LossPosition};
+use super::shared::SharedKeys;
 use super::work::{PassWork, TrainJobError, TrainOut};
 use crate::model::Model;
 use crate::pack::Row;
@@ -21,6 +22,7 @@ pub(super) struct RowPass {
     first_kept: usize,
     /// One entry for each layer that the forward pass has finished and the backward pass has not.
     kept: Vec<Kept>,
+    shared: SharedKeys,
     stage: Stage,
 }
 
@@ -52,7 +54,11 @@ impl RowPass {
             .f_unsqueeze(0)?
             .f_to_device(model.placement.first())?;
         let n_layers = model.weights.layers.len();
-        let chunks = chunk::cut(row, work.sizes, model)?;
+        let x = model.embed(&ids)?;
+        let mut chunks = chunk::cut(row, work.sizes, model)?;
+        for chunk in &mut chunks {
+            chunk.own = model.own_inputs(&chunk.of(&ids, 1)?, &chunk.of(&x, 1)?)?;
+        }
         let costs = Costs::new(model, rank(work.lora.as_ref()), work.sizes);
         let n_copied = chunks.iter().map(Chunk::n_copied).sum();
         let n_kept = costs.n_kept(row.len(), n_copied, work.memory);
@@ -62,9 +68,10 @@ impl RowPass {
             positions,
             first_kept,
             kept: Vec::with_capacity(n_layers),
+            shared: SharedKeys::default(),
             stage: Stage::End,
         };
-        pass.stage = pass.layer(model, work, 0, &model.embed(&ids)?)?;
+        pass.stage = pass.layer(model, work, 0, &x)?;
         Ok(Some(pass))
     }
 
@@ -100,7 +107,7 @@ impl RowPass {
         work: &PassWork,
         mut layer: Box<LayerForward>,
     ) -> Result<Stage> {
-        if !layer.step(&self.chunks, model)? {
+        if !layer.step(&self.chunks, model, &mut self.shared)? {
             return Ok(Stage::Up(layer));
         }
         let index = layer.layer();
@@ -140,10 +147,10 @@ impl RowPass {
         out: &mut TrainOut,
         mut layer: Box<LayerBackward>,
     ) -> Result<Stage> {
-        if !layer.step(&self.chunks, model, out)? {
+        if !layer.step(&self.chunks, model, &mut self.shared, out)? {
             return Ok(Stage::Down(layer));
         }
-        match layer.end()? {
+        match layer.end(model, &mut self.shared)? {
             Some(grad) => self.begin_down(model, work, &grad),
             None => Ok(Stage::End),
         }

@@ -14,6 +14,7 @@ use crate::lora::{BaseDims, Lora, LoraSpec};
 use crate::matrix::Quantization;
 use crate::model::Model;
 use crate::torch::Result;
+use crate::weights;
 
 /// Memory of a model, and of its training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Plan {
         let rows = config.context.min(sizes.row_tokens);
         let dims = BaseDims::of(config);
         let n_lora = spec.targets.n_params(spec.rank, &dims, config.n_layers);
-        let n_base = usize::try_from(config.n_params()).unwrap_or(usize::MAX);
+        let n_base = usize::try_from(weights::n_params(config)).unwrap_or(usize::MAX);
         let recomputed = costs.recomputed(rows);
         Self {
             weights: n_base.saturating_mul(match model.quantization {
@@ -155,10 +156,20 @@ impl Costs {
         let config = &model.config;
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
         let (narrow, wide) = (width(model.kind), size_of::<f32>());
-        let (d, f) = (n(config.hidden), n(config.intermediate));
+        let d = n(config.hidden);
+        let f = n((0..config.n_layers)
+            .map(|layer| config.mlp_at(layer))
+            .max()
+            .unwrap_or(0));
         let gate = if config.output_gate { 2 } else { 1 };
-        let q = n(config.n_heads * config.head_dim) * gate;
-        let kv = n(config.n_kv_heads * config.head_dim);
+        let heads = || config.all_heads();
+        let q = n(config.n_heads * heads().map(|it| it.dim).max().unwrap_or(0)) * gate;
+        let kv = n(heads().map(|it| it.n * it.dim).max().unwrap_or(0));
+        // Of a Gemma 4 what layers take from the token ids, and its way to what is added; keys that layers share, and their gradients.
+        let (own, shared) = config
+            .gemma4
+            .map_or((0, 0), |it| (n(it.own_input), 4 * kv * (narrow + wide)));
+        let own_way = 3 * own * narrow + if own > 0 { 2 * d * wide } else { 0 };
         // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
         // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
         // their product in f32. The narrow side of every adapter, twice.
@@ -186,19 +197,23 @@ impl Costs {
             let attention = 4 * d * wide + q * (2 * narrow + wide) + 2 * kv * narrow;
             (attention, 3 * d * wide + f * (3 * narrow + wide), 0)
         };
+        let capped = usize::from(config.logit_cap.is_some());
         // Outputs that are normalised before they are added, in f32.
         let added = if config.added_norms { 2 * d * wide } else { 0 };
         let low = 7 * 2 * n(rank) * wide;
         Self {
             input: d * wide,
-            graph: attention.max(net + d * (wide + narrow)) + mlp + added + low,
+            graph: attention.max(net + d * (wide + narrow)) + mlp + added + own_way + low,
             down,
             keys: 2 * kv * narrow,
-            at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
+            at_work: 6 * d * wide
+                + kv * (4 * narrow + 2 * wide)
+                + shared
+                + own * config.n_layers * narrow,
             // Rough and exact logits, log-probabilities, their gradient in f32 and in the dtype of the weights. What an
             // adapter of it adds is added in place; its narrow side, once on the way up and twice down.
             lm_head: sizes.head_positions
-                * (n(config.vocab) * (4 * wide + 2 * narrow) + 3 * n(rank) * wide),
+                * (n(config.vocab) * ((4 + capped) * wide + 2 * narrow) + 3 * n(rank) * wide),
             made: made(model),
             n_layers: config.n_layers,
             chunk: sizes.chunk_tokens + sizes.chunk_tokens / 4,
@@ -252,12 +267,19 @@ fn made(model: &Model) -> (usize, usize) {
     }
     let config = &model.config;
     let n = |x: i64| usize::try_from(x).unwrap_or(0);
-    let (d, f, e) = (n(config.hidden), n(config.intermediate), n(config.head_dim));
-    let heads = 2 * n(config.n_heads) + 2 * n(config.n_kv_heads);
+    let d = n(config.hidden);
+    let f = n((0..config.n_layers)
+        .map(|layer| config.mlp_at(layer))
+        .max()
+        .unwrap_or(0));
+    let heads = config
+        .all_heads()
+        .map(|it| 2 * (config.n_heads + it.n) * it.dim);
+    let heads = n(heads.max().unwrap_or(0));
     let nets = config
         .delta
         .map_or(0, |net| n(net.qkv() + 2 * net.values()));
-    let layer = d * ((heads * e).max(nets) + 3 * f);
+    let layer = d * (heads.max(nets) + 3 * f);
     let width = width(model.kind);
     (layer * width, n(config.vocab) * d * width)
 }

@@ -95,7 +95,7 @@ impl SliceSizes {
             let began = Instant::now();
             while best == Duration::MAX || began.elapsed() < MEASURED {
                 let begun = Instant::now();
-                let _computed = mlp_half(&model.config, layer, None, &x)?;
+                let _computed = mlp_half(&model.config, layer, None, (&x, None))?;
                 best = best.min(begun.elapsed());
             }
         }

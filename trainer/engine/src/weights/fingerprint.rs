@@ -51,6 +51,14 @@ fn numbers_of(config: &ModelConfig) -> String {
     let text = format!("{name} heads {heads} {kv_heads} eps {eps} {layers}");
     match config.architecture {
         Architecture::Gemma3 => format!("{text} queries {queries}"),
+        Architecture::Gemma4 => {
+            let heads = config.all_heads().map(|heads| heads.n.to_string());
+            let heads = heads.collect::<Vec<_>>().join(" ");
+            let kv = (0..config.n_layers).map(|layer| config.kv_at(layer).to_string());
+            let kv = kv.collect::<Vec<_>>().join(" ");
+            let cap = config.logit_cap.unwrap_or(0.0);
+            format!("{text} heads {heads} kv {kv} cap {cap}")
+        }
         Architecture::Qwen35 => {
             let keys = config.delta.map_or(0, |net| net.n_k_heads);
             format!("{text} rotary {} linear {keys}", config.rotary)
@@ -64,6 +72,7 @@ fn layer(spec: &LayerSpec) -> String {
     let rope = match scaling {
         RopeScaling::None => String::new(),
         RopeScaling::Linear { factor } => format!("linear {factor}"),
+        RopeScaling::Proportional { share, factor } => format!("proportional {share} {factor}"),
         RopeScaling::Llama3 {
             factor,
             low,

@@ -13,6 +13,7 @@ use super::blob;
 use super::error::LoadError;
 use super::finite::has_non_finite;
 use super::shapes::LM_HEAD;
+use crate::model_config::ModelConfig;
 use crate::tensors::parse;
 use crate::weights::error::Result;
 
@@ -54,7 +55,11 @@ impl SafeFiles {
 
     /// Checks that every expected tensor exists with its shape and finite numbers, and no other tensor: an unexpected
     /// bias or norm would mean that the forward pass leaves something out.
-    pub(super) fn check(&self, expected: &[(String, Vec<i64>)], tied: bool) -> Result<()> {
+    pub(super) fn check(
+        &self,
+        expected: &[(String, Vec<i64>)],
+        config: &ModelConfig,
+    ) -> Result<()> {
         for (name, shape) in expected {
             let entry = self.entry(name)?;
             if entry.shape != *shape {
@@ -71,7 +76,8 @@ impl SafeFiles {
         let harmless = |name: &str| {
             name.ends_with(".rotary_emb.inv_freq")
                 || name.starts_with("mtp.")
-                || (tied && name == LM_HEAD)
+                || (config.tied && name == LM_HEAD)
+                || is_of_shared_keys(name, config)
         };
         let other =
             |(name, _): &(&String, &TensorEntry)| !known.contains(name.as_str()) && !harmless(name);
@@ -112,12 +118,35 @@ impl SafeFiles {
     }
 }
 
+/// Whether a tensor would make the keys or values of a layer that attends to those of another. Files of Gemma 4 have some.
+fn is_of_shared_keys(name: &str, config: &ModelConfig) -> bool {
+    let of_layer = name
+        .strip_prefix("model.layers.")
+        .and_then(|rest| rest.split_once('.'));
+    let Some((layer, part)) = of_layer else {
+        return false;
+    };
+    let shares = |layer: usize| layer < config.n_layers && config.kv_at(layer) != layer;
+    let makes = ["k_proj", "v_proj", "k_norm", "v_norm"];
+    layer.parse().is_ok_and(shares)
+        && part
+            .strip_prefix("self_attn.")
+            .is_some_and(|it| makes.iter().any(|made| it.starts_with(made)))
+}
+
 /// Returns the name in the text part of a tensor of a model of text and images, or `None` for a tensor of the image
 /// part.
 fn name_in_part(name: String) -> Option<String> {
     // These are the prefixes before and after transformers 4.52.
     const TEXT: [(&str, &str); 2] = [("language_model.", ""), ("model.language_model.", "model.")];
-    const IMAGES: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
+    const IMAGES: [&str; 6] = [
+        "vision_tower.",
+        "multi_modal_projector.",
+        "visual.",
+        "embed_vision.",
+        "audio_tower.",
+        "embed_audio.",
+    ];
     for (theirs, ours) in TEXT {
         if let Some(rest) = name.strip_prefix(theirs) {
             return Some(format!("{ours}{rest}"));

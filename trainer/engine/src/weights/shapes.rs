@@ -1,9 +1,14 @@
 //! The required content of a model's files.
 
-use crate::model_config::{DeltaSpec, ModelConfig};
+use crate::lora::{BaseDims, Projection};
+use crate::model_config::{DeltaSpec, Gemma4Spec, ModelConfig};
+use crate::pack::to_i64;
 
 pub(super) const EMBED: &str = "model.embed_tokens.weight";
 pub(super) const NORM: &str = "model.norm.weight";
+pub(super) const OWN_EMBED: &str = "model.embed_tokens_per_layer.weight";
+pub(super) const OWN_MAP: &str = "model.per_layer_model_projection.weight";
+pub(super) const OWN_NORM: &str = "model.per_layer_projection_norm.weight";
 pub(super) const LM_HEAD: &str = "lm_head.weight";
 
 /// Returns the names and shapes that a directory must have for this family, in file order.
@@ -14,6 +19,12 @@ pub fn expected(config: &ModelConfig) -> Vec<(String, Vec<i64>)> {
         let named = layer_shapes(config, i).into_iter();
         all.extend(named.map(|(part, shape)| (format!("model.layers.{i}.{part}"), shape)));
     }
+    if let Some(own) = own_inputs(config) {
+        let width = to_i64(config.n_layers) * own.own_input;
+        all.push((OWN_EMBED.to_owned(), vec![own.own_vocab, width]));
+        all.push((OWN_MAP.to_owned(), vec![width, d]));
+        all.push((OWN_NORM.to_owned(), vec![own.own_input]));
+    }
     all.push((NORM.to_owned(), vec![d]));
     if !config.tied {
         all.push((LM_HEAD.to_owned(), vec![config.vocab, d]));
@@ -21,25 +32,53 @@ pub fn expected(config: &ModelConfig) -> Vec<(String, Vec<i64>)> {
     all
 }
 
+/// Number of weights, the tied LM head counted once.
+pub fn n_params(config: &ModelConfig) -> u64 {
+    let sizes = expected(config).into_iter();
+    sizes
+        .map(|(_, shape)| shape.iter().product::<i64>().unsigned_abs())
+        .sum()
+}
+
+/// Of a model whose layers take something from the token ids, too.
+pub(super) fn own_inputs(config: &ModelConfig) -> Option<Gemma4Spec> {
+    config.gemma4.filter(|it| it.own_input > 0)
+}
+
 type Shapes = Vec<(&'static str, Vec<i64>)>;
 
 fn layer_shapes(config: &ModelConfig, layer: usize) -> Shapes {
-    let (d, m) = (config.hidden, config.intermediate);
-    let (q, kv) = (
-        config.n_heads * config.head_dim,
-        config.n_kv_heads * config.head_dim,
-    );
-    let queries = if config.output_gate { 2 * q } else { q };
+    let (d, m) = (config.hidden, config.mlp_at(layer));
+    let dims = BaseDims::of(config);
+    let q = config.n_heads * config.heads_at(layer).dim;
+    let into = [
+        (
+            Projection::Q,
+            "self_attn.q_proj.weight",
+            "self_attn.q_proj.bias",
+        ),
+        (
+            Projection::K,
+            "self_attn.k_proj.weight",
+            "self_attn.k_proj.bias",
+        ),
+        (
+            Projection::V,
+            "self_attn.v_proj.weight",
+            "self_attn.v_proj.bias",
+        ),
+    ];
+    let into = into.iter().filter(|it| dims.has(layer, it.0));
+    let into = into.map(|&(it, weight, bias)| (dims.widths(layer, it).1, weight, bias));
     let net = config.net_at(layer);
     let mut shapes = vec![("input_layernorm.weight", vec![d])];
     shapes.extend(match net {
         Some(net) => net_shapes(net, d),
-        None => vec![
-            ("self_attn.q_proj.weight", vec![queries, d]),
-            ("self_attn.k_proj.weight", vec![kv, d]),
-            ("self_attn.v_proj.weight", vec![kv, d]),
-            ("self_attn.o_proj.weight", vec![d, q]),
-        ],
+        None => {
+            let into = into.clone().map(|(out, weight, _)| (weight, vec![out, d]));
+            into.chain([("self_attn.o_proj.weight", vec![d, q])])
+                .collect()
+        }
     });
     shapes.extend([
         ("post_attention_layernorm.weight", vec![d]),
@@ -48,22 +87,29 @@ fn layer_shapes(config: &ModelConfig, layer: usize) -> Shapes {
         ("mlp.down_proj.weight", vec![d, m]),
     ]);
     if config.qkv_bias && net.is_none() {
-        shapes.extend([
-            ("self_attn.q_proj.bias", vec![queries]),
-            ("self_attn.k_proj.bias", vec![kv]),
-            ("self_attn.v_proj.bias", vec![kv]),
-        ]);
+        shapes.extend(into.map(|(out, _, bias)| (bias, vec![out])));
     }
     if config.o_bias && net.is_none() {
         shapes.push(("self_attn.o_proj.bias", vec![d]));
     }
     if config.qk_norm && net.is_none() {
-        shapes.push(("self_attn.q_norm.weight", vec![config.head_dim]));
-        shapes.push(("self_attn.k_norm.weight", vec![config.head_dim]));
+        let e = config.heads_at(layer).dim;
+        shapes.push(("self_attn.q_norm.weight", vec![e]));
+        if config.kv_at(layer) == layer {
+            shapes.push(("self_attn.k_norm.weight", vec![e]));
+        }
     }
     if config.added_norms {
         shapes.push((mlp_norm(config), vec![d]));
         shapes.push(("post_feedforward_layernorm.weight", vec![d]));
+    }
+    if config.gemma4.is_some() {
+        shapes.push(("layer_scalar", vec![1]));
+    }
+    if let Some(own) = own_inputs(config) {
+        shapes.push(("per_layer_input_gate.weight", vec![own.own_input, d]));
+        shapes.push(("per_layer_projection.weight", vec![d, own.own_input]));
+        shapes.push(("post_per_layer_input_norm.weight", vec![d]));
     }
     shapes
 }

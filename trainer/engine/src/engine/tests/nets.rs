@@ -1,8 +1,9 @@
-//! Tests of replies of a model with gated delta nets, whose past is a state beside pages.
+//! Tests of replies of models with a past that is not pages alike in all layers: of gated delta nets it is a state, of Gemma 4 pages
+//! of several sizes, and of some layers those of others.
 
 use super::serving::{core_of, finish, nothing_is_held, run_all};
 use super::*;
-use crate::testing::write_model;
+use crate::testing::{tiny_gemma4, write_model};
 use crate::tests::{golden::families, tiny_nets, with_fields};
 use serde_json::json;
 
@@ -10,8 +11,12 @@ use serde_json::json;
 const PLENTY: usize = 8 << 20;
 
 fn place() -> Place {
+    place_of(&tiny_nets(4))
+}
+
+fn place_of(config: &serde_json::Value) -> Place {
     let place = Place::new();
-    write_model(&place.config().model, &tiny_nets(4), 5).unwrap();
+    write_model(&place.config().model, config, 5).unwrap();
     place
 }
 
@@ -62,7 +67,7 @@ fn turns_go_on_from_the_states_that_turns_have_left() {
 #[test]
 fn greedy_turns_from_the_cache_are_those_of_transformers() {
     let text = families();
-    assert_eq!(text.turns.len(), 2);
+    assert_eq!(text.turns.len(), 4);
     for (name, turns) in &text.turns {
         let place = Place::new();
         let model = &place.config().model;
@@ -98,9 +103,14 @@ fn a_prompt_that_leaves_another_goes_on_from_the_nearest_state() {
     assert_eq!(cached(&other(first, 250, 3)), 192);
 }
 
+/// Also of a model whose layers have heads of several sizes, and share keys.
 #[test]
 fn sequences_beside_one_another_say_what_each_says_alone() {
-    let place = place();
+    beside_one_another(&place());
+    beside_one_another(&place_of(&tiny_gemma4()));
+}
+
+fn beside_one_another(place: &Place) {
     let requests = (0..6_u32).map(|i| {
         let (adapter, seed) = (format!("a{i}"), u64::from(i));
         let temperature = if i % 2 == 0 { 0.0 } else { 1.0 };
@@ -112,8 +122,8 @@ fn sequences_beside_one_another_say_what_each_says_alone() {
         under(&adapter, request)
     });
     let requests: Vec<GenerateRequest> = requests.collect();
-    let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
-    let mut core = core_of(&place, PLENTY);
+    let want: Vec<_> = requests.iter().map(|r| alone(place, r)).collect();
+    let mut core = core_of(place, PLENTY);
     for _ in 0..2 {
         // The second time from the cache.
         let said = run_all(&mut core, &requests);
@@ -127,14 +137,19 @@ fn sequences_beside_one_another_say_what_each_says_alone() {
 
 #[test]
 fn who_is_put_off_and_who_finds_a_full_cache_say_the_same() {
-    let place = place();
+    put_off(&place(), 400_000);
+    // A position of two layers that have keys: of two heads of 8 numbers, and of one of 16.
+    put_off(&place_of(&tiny_gemma4()), 400 * 4 * 2 * (2 * 8 + 16));
+}
+
+fn put_off(place: &Place, budget: usize) {
     let requests = (0..4_u32).map(|i| {
         let ids = other(prompt(30 + i), 0, i);
         sampled(0.8, Some(u64::from(i)), request(&ids, 150))
     });
     let requests: Vec<GenerateRequest> = requests.collect();
-    let want: Vec<_> = requests.iter().map(|r| alone(&place, r)).collect();
-    let mut core = core_of(&place, 400_000);
+    let want: Vec<_> = requests.iter().map(|r| alone(place, r)).collect();
+    let mut core = core_of(place, budget);
     for _ in 0..2 {
         let begun = requests.iter().map(|r| begin(&mut core, r.clone()));
         let answers: Vec<Answer> = begun.collect();

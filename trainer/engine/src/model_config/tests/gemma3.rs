@@ -36,7 +36,7 @@ fn reads_a_gemma_3() {
         assert_eq!((layer.window, layer.rope.theta), wanted, "layer {i}");
     }
     // The model's page gives this number: 1.0 billion.
-    assert_eq!(config.n_params(), 999_885_952);
+    assert_eq!(weights::n_params(&config), 999_885_952);
 }
 
 /// `<end_of_turn>` ends a reply like `<eos>`, whichever file lists it.

@@ -1,6 +1,7 @@
 //! Tests of what is kept, what is recomputed, and what is refused.
 
 use super::*;
+use crate::testing::tiny_gemma4;
 use crate::tests::tiny_nets;
 use crate::train::plan::bytes;
 
@@ -12,7 +13,11 @@ fn whole(model: &Model, lora: &Lora, sizes: SliceSizes) -> TrainOut {
 
 #[test]
 fn what_is_computed_again_is_what_was_kept_to_the_bit() {
-    for model in [model(), make_model(&tiny_nets(2))] {
+    for model in [
+        model(),
+        make_model(&tiny_nets(2)),
+        make_model(&tiny_gemma4()),
+    ] {
         is_the_same_to_the_bit(&model);
     }
 }
@@ -27,10 +32,13 @@ fn is_the_same_to_the_bit(model: &Model) {
         assert!((kept.loss - recomputed.loss).abs() == 0.0);
         assert!(are_equal(&kept.gradients, &recomputed.gradients));
         if chunk_tokens == 8 {
-            // Keys exist in the forward pass, or have to be recomputed: 3 chunks of two layers. So do states, but for those that the
+            // Keys exist in the forward pass, or have to be recomputed: 3 chunks of each layer. So do states, but for those that the
             // last chunk leaves.
             let nets = model.config.delta.map_or(0, |net| net.n_layers());
-            assert_eq!(recomputed.slices.count - kept.slices.count, 2 * 3 - nets);
+            assert_eq!(
+                recomputed.slices.count - kept.slices.count,
+                model.config.n_layers * 3 - nets
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::testing::tiny_gemma4;
 use crate::tests::{tiny_nets, tiny_with};
 
 /// Makes one conversation's turns as samples from random numbers.
@@ -81,6 +82,9 @@ fn load(family: usize) -> Model {
     if family == 3 {
         return make_model(&tiny_nets(3));
     }
+    if family == 4 {
+        return make_model(&tiny_gemma4());
+    }
     let (name, head_dim) = [("llama", 8), ("qwen2", 8), ("qwen3", 16)][family];
     make_model(&tiny_with(&[
         ("model_type", json!(name)),
@@ -92,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
     #[test]
     fn a_tree_has_the_gradient_of_its_samples(
-        seed: u64, family in 0usize..4, loss in 0usize..3, chunk_tokens in 5usize..64, row_tokens in 100usize..400,
+        seed: u64, family in 0usize..5, loss in 0usize..3, chunk_tokens in 5usize..64, row_tokens in 100usize..400,
         little_memory: bool,
     ) {
         let model = load(family);
