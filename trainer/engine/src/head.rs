@@ -64,7 +64,7 @@ pub fn logits(
         logits_nv = logits_nv
             .f_div_scalar_(cap)?
             .f_tanh_()?
-            .f_mul_scalar_(cap)?;
+            .f_mul_scalar(cap)?;
     }
     Ok(logits_nv)
 }
