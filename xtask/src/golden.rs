@@ -20,17 +20,18 @@ const PACKAGES: [&str; 5] = [
 
 /// It writes to `trainer/engine/golden/`; changes there are committed by hand. Then PEFT loads adapters that the engine
 /// trained and saved, and must compute the same logits: of the demo model, whose LM head is its embedding, of `small`,
-/// which has two matrices, and of `images`, whose layers are a part of another model.
+/// which has two matrices, of `images`, whose layers are a part of another model, and of `nets`, which has gated delta nets.
 pub(crate) fn run(places: &Places) -> Result<()> {
     let mut report = StageReport::default();
     let model = crate::setup::prepare(places, &mut report)?;
     let python = python(places, &mut report)?;
     let folder = places.root.join("trainer/engine/golden");
-    let [small, images] = ["small", "images"].map(|name| folder.join(name));
+    let [small, images, nets] = ["small", "images", "nets"].map(|name| folder.join(name));
     let pairs = [
         ("ours", &model),
         ("ours-untied", &small),
         ("ours-images", &images),
+        ("ours-nets", &nets),
     ];
     let pairs = pairs.map(|(name, base)| (places.cache.join("golden").join(name), base));
     report.stage("the engine's side", |_| {

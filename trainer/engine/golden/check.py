@@ -12,14 +12,17 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 LIMIT = 1e-4
 
 
 def main(folder: Path) -> int:
     source = (folder / "model.txt").read_text().strip()
-    base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
+    # The adapter names the layers of the whole model, which has an image part.
+    has_images = hasattr(AutoConfig.from_pretrained(source), "vision_config")
+    kind = AutoModelForImageTextToText if has_images else AutoModelForCausalLM
+    base = kind.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
     ours = load_file(folder / "ours.safetensors")
     ids = ours["ids"].long()[None]
     with torch.no_grad():

@@ -12,6 +12,8 @@ from peft import LoraConfig, get_peft_model
 HERE = Path(__file__).resolve().parent
 LOSSES = ["cross_entropy", "importance_sampling", "ppo", "cispo", "dro"]
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+# Of gated delta nets, in the order of `Projection::ALL`.
+NET_MODULES = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
 GOLDEN = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 
@@ -48,23 +50,23 @@ def project(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     return torch.from_numpy((2.0 * bits.astype(np.float64) - 1.0).T @ values).float()
 
 
-def peft_names(n_layers: int, layers_at: str) -> list:
-    """Parameters in the order of `Lora::params`: the layers', then the LM head's."""
-    block = lambda module: "mlp" if module in MODULES[4:] else "self_attn"
+def peft_names(n_layers: int, layers_at: str, nets: list) -> list:
+    """Parameters in the order of `Lora::params`: the layers', then the LM head's. Layers in `nets` are gated delta nets."""
+    block = lambda module: "mlp" if module in MODULES[4:] else "linear_attn" if module in NET_MODULES else "self_attn"
     layers = [
         f"base_model.model.{layers_at}.{layer}.{block(module)}.{module}.lora_{side}.weight"
         for layer in range(n_layers)
-        for module in MODULES
+        for module in (MODULES[4:] + NET_MODULES if layer in nets else MODULES)
         for side in "AB"
     ]
     return layers + [f"base_model.model.lm_head.lora_{side}.weight" for side in "AB"]
 
 
-def parameters(model, n_layers: int, layers_at: str) -> dict:
+def parameters(model, n_layers: int, layers_at: str, nets: list) -> dict:
     """LoRA parameters by their names in a file, in order; in memory the adapter's name stands in them."""
     found = dict(model.named_parameters())
     memory = lambda name: name.replace(".weight", ".default.weight")
-    return {name: found[memory(name)] for name in peft_names(n_layers, layers_at)}
+    return {name: found[memory(name)] for name in peft_names(n_layers, layers_at, nets)}
 
 
 def fill(params: dict, seed: int, b_bound: float) -> None:
@@ -92,11 +94,15 @@ def datum(ids: list, first: int, seed: int) -> dict:
 def adapted(base, rank: int, seed: int, layers_at: str = "model.layers", excluded: str | None = None):
     """With an adapter for every map that the engine adapts. PEFT warns where the LM head is the embedding: unmerged, its
     adapter is on the output side alone, as the engine's."""
+    text = base.config.get_text_config()
+    kinds = getattr(text, "layer_types", None) or []
+    nets = [layer for layer, kind in enumerate(kinds) if kind == "linear_attention"]
+    targets = [*MODULES, *(NET_MODULES if nets else []), "lm_head"]
     config = LoraConfig(
-        r=rank, lora_alpha=32, target_modules=[*MODULES, "lm_head"], exclude_modules=excluded, task_type="CAUSAL_LM"
+        r=rank, lora_alpha=32, target_modules=targets, exclude_modules=excluded, task_type="CAUSAL_LM"
     )
     model = get_peft_model(base, config).eval()
-    params = parameters(model, base.config.get_text_config().num_hidden_layers, layers_at)
+    params = parameters(model, text.num_hidden_layers, layers_at, nets)
     fill(params, seed, 0.05)
     return model, params
 

@@ -54,6 +54,19 @@ FAMILIES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
         },
     },
+    # Value heads two for a key head, layers by the interval, a quarter of each head turns.
+    "qwen3_5": {
+        "model_type": "qwen3_5_text", "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8, "linear_value_head_dim": 6, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]},
+    },
+    "qwen3_5_untied": {
+        "model_type": "qwen3_5_text", "num_hidden_layers": 3, "num_key_value_heads": 4, "head_dim": 8, "attention_bias": True,
+        "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 4, "linear_value_head_dim": 10,
+        "linear_conv_kernel_dim": 2, "layer_types": ["full_attention", "linear_attention", "linear_attention"],
+        "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 300.0, "partial_rotary_factor": 0.5},
+    },
 }
 
 
@@ -61,20 +74,35 @@ def names(config: dict) -> list:
     """The tensors in the order of `weights::expected`."""
     bias = config["model_type"] == "qwen2" or config.get("attention_bias", False)
     gemma = config["model_type"] == "gemma3_text"
-    parts = ["input_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo")]
-    parts += ["post_attention_layernorm.weight", *(f"mlp.{p}_proj.weight" for p in ("gate", "up", "down"))]
+    rest = ["post_attention_layernorm.weight", *(f"mlp.{p}_proj.weight" for p in ("gate", "up", "down"))]
+    parts = ["input_layernorm.weight", *(f"self_attn.{p}_proj.weight" for p in "qkvo"), *rest]
     parts += [f"self_attn.{p}_proj.bias" for p in "qkv"] if bias else []
     parts += ["self_attn.o_proj.bias"] if bias and config["model_type"] != "qwen2" else []
-    parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] in ("qwen3", "gemma3_text") else []
+    normed = ("qwen3", "gemma3_text", "qwen3_5_text")
+    parts += ["self_attn.q_norm.weight", "self_attn.k_norm.weight"] if config["model_type"] in normed else []
     parts += ["pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"] if gemma else []
-    layers = [f"model.layers.{i}.{part}" for i in range(config["num_hidden_layers"]) for part in parts]
+    of_net = [*(f"in_proj_{p}.weight" for p in ("a", "b", "qkv", "z")), "out_proj.weight", "conv1d.weight", "A_log", "dt_bias", "norm.weight"]
+    net = ["input_layernorm.weight", *(f"linear_attn.{part}" for part in of_net), *rest]
+    layers = [f"model.layers.{i}.{part}" for i, is_net in enumerate(nets(config)) for part in (net if is_net else parts)]
     head = [] if config["tie_word_embeddings"] else ["lm_head.weight"]
     return ["model.embed_tokens.weight", *layers, "model.norm.weight", *head]
 
 
-def weight(index: int, name: str, shape: tuple, gemma: bool) -> torch.Tensor:
-    """As `testing::write_model`: norms multiply by around 1, and Gemma's add 1 by themselves; all else is around 0."""
-    middle, spread = (0.0 if gemma else 1.0, 0.3) if "norm" in name else (0.0, 0.4)
+def nets(config: dict) -> list:
+    """Of each layer whether it is a gated delta net."""
+    n_layers, kinds = config["num_hidden_layers"], config.get("layer_types", [])
+    if config["model_type"] != "qwen3_5_text":
+        return [False] * n_layers
+    return [kind == "linear_attention" for kind in kinds] or [(i + 1) % config["full_attention_interval"] != 0 for i in range(n_layers)]
+
+
+def weight(index: int, name: str, shape: tuple, less_one: bool) -> torch.Tensor:
+    """As `testing::write_model`: norms multiply by around 1, and some add 1 by themselves; states decay slowly; all else is around 0."""
+    middle, spread = (0.0 if less_one else 1.0, 0.3) if "norm" in name else (0.0, 0.4)
+    if name.endswith("A_log"):
+        middle, spread = -3.0, 2.0
+    if name.endswith("linear_attn.norm.weight"):
+        middle = 1.0
     low, high = middle - spread, middle + spread
     n = int(torch.Size(shape).numel())
     unit = (common.words(common.stream(SEED, index), n) >> 11).astype("float64") / (1 << 53)
@@ -87,8 +115,8 @@ def build(config: dict):
         AutoConfig.for_model(config["model_type"], **fields), dtype=torch.float32, attn_implementation="eager"
     ).eval()
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    gemma = config["model_type"] == "gemma3_text"
-    made = {name: weight(i, name, shapes[name], gemma) for i, name in enumerate(names(config))}
+    less_one = config["model_type"] in ("gemma3_text", "qwen3_5_text")
+    made = {name: weight(i, name, shapes[name], less_one) for i, name in enumerate(names(config))}
     missing, unexpected = model.load_state_dict(made, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
     model.tie_weights()
@@ -119,6 +147,27 @@ def gradients(config: dict, datums: list) -> tuple:
     return losses, grads
 
 
+def turns(config: dict) -> list:
+    """Three turns of a session: what is new in each prompt, and the greedy reply of 64 ids. No second best id is near."""
+    model, session, all_turns = build(config), [], []
+    with torch.no_grad():
+        for turn, n in enumerate((90, 30, 45)):
+            new = (common.words(common.stream(21, turn), n) % 258).astype(int).tolist()
+            session += new
+            reply, cache = [], None
+            step = session
+            for _ in range(64):
+                out = model(input_ids=torch.tensor([step]), cache=cache, use_cache=True)
+                best = out.logits[0, -1].topk(2)
+                assert best.values[0] - best.values[1] > 1e-3, (turn, len(reply))
+                cache = out.cache
+                step = [int(best.indices[0])]
+                reply += step
+            session = session + reply
+            all_turns.append({"new": new, "reply": reply})
+    return all_turns
+
+
 def main() -> None:
     folder = common.HERE / "families"
     folder.mkdir(exist_ok=True)
@@ -130,6 +179,7 @@ def main() -> None:
         losses[name], grads = gradients(config, datums)
         rows |= {f"{name}.{key}": grad for key, grad in grads.items()}
     text = {"seed": SEED, "ids": ids, "rows": [0, 1, N_IDS - 1], "configs": configs, "datums": datums, "losses": losses}
+    text["turns"] = {name: turns(config) for name, config in configs.items() if any(nets(config))}
     (folder / "values.json").write_text(json.dumps(text, indent=1) + "\n")
     save_file(rows, folder / "values.safetensors")
 

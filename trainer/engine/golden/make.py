@@ -5,6 +5,7 @@ Run by `cargo xtask golden`, never in CI. Writes beside itself:
 small/    a random Llama (its weights too), a PEFT adapter with random B, logits, and the gradient of
           every LoRA matrix under each loss, whole
 images/   the same of a random Gemma 3 of text and images
+nets/     the same of a random Qwen3.5 of text and images
 smollm2/  for METACLAW_TEST_MODEL as the engine converts it: two rows of logits, projections of all, and
           projections of the gradient of every LoRA matrix; the adapter comes from a generator that Rust has
 families/ logits of tiny models of every family, and the gradient of every LoRA matrix under each loss, whole
@@ -17,7 +18,8 @@ import shutil
 import torch
 from safetensors.torch import save_file
 from transformers import (
-    AutoModelForCausalLM, AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM
+    AutoModelForCausalLM, AutoTokenizer, Gemma3Config, Gemma3ForConditionalGeneration, LlamaConfig, LlamaForCausalLM,
+    Qwen3_5Config, Qwen3_5ForConditionalGeneration
 )
 
 import common
@@ -62,6 +64,33 @@ def images() -> None:
             # Norms of Gemma add 1 by themselves.
             param.copy_(common.uniform(common.stream(1, index), tuple(param.shape), 0.3))
     whole("images", base, "model.language_model.layers", ".*(vision_tower|multi_modal_projector).*")
+
+
+def nets() -> None:
+    text = {
+        "vocab_size": 128, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 6, "tie_word_embeddings": False,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1],
+        },
+    }
+    vision = {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32, "patch_size": 4,
+        "num_position_embeddings": 16,
+    }
+    config = Qwen3_5Config(
+        text_config=text, vision_config=vision, image_token_id=127, video_token_id=126, vision_start_token_id=125,
+        vision_end_token_id=124, attn_implementation="eager",
+    )
+    base = Qwen3_5ForConditionalGeneration(config).float()
+    with torch.no_grad():
+        for index, (name, param) in enumerate(base.named_parameters()):
+            # States decay slowly, and norms add 1 by themselves, except that of a net.
+            middle = -3.0 if name.endswith("A_log") else 1.0 if name.endswith("linear_attn.norm.weight") else 0.0
+            param.copy_(middle + common.uniform(common.stream(1, index), tuple(param.shape), 0.3))
+    whole("nets", base, "model.language_model.layers", ".*visual.*")
 
 
 def whole(name: str, base, layers_at: str = "model.layers", excluded: str | None = None) -> None:
@@ -128,6 +157,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     small()
     images()
+    nets()
     smollm2()
     families.main()
     size = sum(f.stat().st_size for f in common.HERE.rglob("*") if f.is_file())

@@ -1,10 +1,11 @@
 //! The rows of one forward pass: new positions of several sequences, one sequence after the other.
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::attention::{NewRows, PagePlan};
+use crate::delta::{Before, DeltaPlan, Run};
 use crate::few_rows;
-use crate::kv::{KvPool, PositionRun};
+use crate::kv::{KvPool, PositionRun, StateMove};
 use crate::layer::{Attention, LayerWeights, layer_forward};
 use crate::linear::LayerAdapters;
 use crate::lora::{AdapterStack, Lora, Segment};
@@ -23,6 +24,8 @@ pub struct Rows<'a> {
     pub slots: Vec<usize>,
     /// The cached positions that the rows attend to: all before `start`, and a single new row itself.
     pub past: Vec<PositionRun>,
+    /// Where the states are that it goes on from, and where those go that it leaves.
+    pub states: StateMove,
     /// The adapter of the sequence.
     pub lora: Option<&'a Lora>,
     /// Whose hidden states are given back.
@@ -83,16 +86,11 @@ impl Model {
                 PagePlan::new(new.clone(), &slots, heads, window, how)
             })
         })?;
-        let mut n = 0;
-        let kept = rows.iter().flat_map(|r| {
-            let start = n;
-            n += to_i64(r.ids.len());
-            match r.keep {
-                Keep::Last => n - 1..n,
-                Keep::All => start..n,
-            }
+        let nets = self.config.delta.map(|net| {
+            let plan = delta_plan(rows, net.kernel, first)?;
+            self.placement.each(|device| plan.to_device(device))
         });
-        let kept: Vec<i64> = kept.collect();
+        let nets = nets.transpose()?;
         let segments = segments(rows.iter().map(|r| (r.ids.len(), r.lora)));
         let mut stack = self.stack.borrow_mut();
         let is_stacked = |stack: &AdapterStack| stack.is_of(&segments);
@@ -103,8 +101,8 @@ impl Model {
             *stack = AdapterStack::new(maps, &segments, self.kind)?;
         }
         let mut x = self.embed(&ids.f_unsqueeze(0)?)?;
-        let layers = self.weights.layers.iter().zip(pool.layers_mut());
-        for (layer, (w, kv)) in layers.enumerate() {
+        let layers = self.weights.layers.iter().zip(pool.caches_mut());
+        for (layer, (w, (kv, states))) in layers.enumerate() {
             let adapters = match &*stack {
                 _ if segments.is_empty() && self.batches_as_gpu => LayerAdapters::None,
                 Some(stack) if self.batches_as_gpu => LayerAdapters::Stacked {
@@ -121,14 +119,60 @@ impl Model {
                 Some(ropes) => &ropes.of(layer)?[layer],
                 None => ropes.of(layer)?.of(&self.placement, layer)?,
             };
-            let plan = plans.of(layer)?.of(&self.placement, layer)?;
-            let attention = Attention::Paged { kv, plan };
+            let attention = match (&nets, states) {
+                (Some(nets), Some(states)) => Attention::Delta {
+                    plan: nets.of(&self.placement, layer)?,
+                    states: Some(states),
+                },
+                _ => Attention::Paged {
+                    kv,
+                    plan: plans.of(layer)?.of(&self.placement, layer)?,
+                },
+            };
             x = self.placement.moved(&x, layer)?;
             x = layer_forward(&self.config, w, adapters, &x, rope, attention)?;
         }
-        let kept = Tensor::f_from_slice(&kept)?.f_to_device(last)?;
+        let kept = Tensor::f_from_slice(&kept(rows))?.f_to_device(last)?;
         x.f_select(0, 0)?.f_index_select(0, &kept)
     }
+}
+
+/// The positions whose hidden states are given back.
+fn kept(rows: &[Rows<'_>]) -> Vec<i64> {
+    let mut n = 0;
+    let kept = rows.iter().flat_map(|r| {
+        let start = n;
+        n += to_i64(r.ids.len());
+        match r.keep {
+            Keep::Last => n - 1..n,
+            Keep::All => start..n,
+        }
+    });
+    kept.collect()
+}
+
+/// The rows of each sequence, cut where a state is kept.
+fn delta_plan(rows: &[Rows<'_>], kernel: i64, device: Device) -> Result<DeltaPlan> {
+    let (mut runs, mut left, mut to) = (Vec::new(), Vec::new(), Vec::new());
+    for (tail, sequence) in rows.iter().enumerate() {
+        let states = &sequence.states;
+        let mut before = Before::Past {
+            state: states.from,
+            tail,
+        };
+        let end = (sequence.ids.len(), states.to);
+        let mut start = 0;
+        for (at, slot) in states.kept.iter().copied().chain([end]) {
+            let len = at - start;
+            left.push(runs.len());
+            to.push(to_i64(slot));
+            runs.push(Run { len, before });
+            before = Before::Run(runs.len() - 1);
+            start = at;
+        }
+    }
+    let from: Vec<i64> = rows.iter().map(|it| to_i64(it.states.from)).collect();
+    DeltaPlan::in_slots(&runs, &left, kernel, [&from, &to], device)
 }
 
 pub(crate) fn segments<'a>(

@@ -10,11 +10,14 @@ mod budget;
 mod pages;
 mod pool;
 mod radix;
+mod states;
 
-pub(crate) use self::blocks::{BlockManager, PageTable};
+pub(crate) use self::blocks::{BlockManager, FEWEST_STATES, PageTable};
 pub(crate) use self::budget::default_budget;
 pub use self::pool::{KvPool, LayerKv};
 pub(crate) use self::radix::WeightsKey;
+pub(crate) use self::states::slot_bytes;
+pub use self::states::{LayerStates, StateMove};
 
 /// Positions of a page. It is small enough that little is lost after the last full page, and large enough that a long
 /// prompt is found in few steps.

@@ -2,7 +2,7 @@
 //!
 //! [`engine::Engine`] is the entry point: a handle to the one thread that owns all tensors. Below it, from the ground
 //! up: `aten` (what libtorch's bindings lack), [`device`] and [`placement`] (which layer is where), [`model_config`]
-//! (config.json), [`weights`] (mapped files, GGUF), [`layer`], [`by_layer`] (what layers differ in) and [`model`] (the
+//! (config.json), [`weights`] (mapped files, GGUF), [`layer`], [`delta`] (gated delta nets), [`by_layer`] (what layers differ in) and [`model`] (the
 //! forward pass), [`matrix`] and [`linear`] (what it multiplies with), [`kv`], [`attention`] and [`batch`] (many
 //! sequences in one pass), [`sampler`] and [`generate`] (replies), [`lora`], [`loss`], [`train`], [`optim`], [`run`] and
 //! [`runs`] (training), [`adapter`] and [`checkpoint`] (what is kept).
@@ -17,6 +17,7 @@ pub mod batch;
 pub mod by_layer;
 pub mod checkpoint;
 pub mod datum;
+pub mod delta;
 pub mod device;
 mod digest;
 pub mod engine;

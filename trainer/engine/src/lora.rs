@@ -1,4 +1,4 @@
-//! Low-rank adapters on the seven projections of a layer, and on the LM head.
+//! Low-rank adapters on the projections of a layer, and on the LM head.
 //!
 //! `y = W x + (alpha / rank) B A x` with `A: [rank, d_in]`, `B: [d_out, rank]` (LoRA, <https://arxiv.org/abs/2106.09685>).
 //! The parameters of a set are *immutable*: an optimiser step makes a new set, so that a stream that
@@ -28,7 +28,7 @@ pub use self::head::HeadLora;
 pub use self::layer::{LayerLora, LoraPair, LowRank};
 use self::param::Param;
 pub use self::projection::{FusedPart, Projection};
-use self::projection::{PEFT_HEAD_BASE, Side};
+use self::projection::{N_PROJECTIONS, PEFT_HEAD_BASE, Side};
 pub use self::segment::Segment;
 pub use self::spec::LoraSpec;
 pub use self::stack::AdapterStack;
@@ -123,8 +123,9 @@ impl Lora {
         };
         let mut layers = Vec::with_capacity(n_layers);
         for layer in 0..n_layers {
-            let mut pairs = [const { None }; 7];
-            for &target in &spec.targets.layers {
+            let mut pairs = [const { None }; N_PROJECTIONS];
+            let here = spec.targets.layers.iter();
+            for &target in here.filter(|&&target| dims.has(layer, target)) {
                 pairs[target as usize] = Some(pair(&|side| Param::Layer(layer, target, side))?);
             }
             layers.push(LayerLora::new(scale, pairs));
@@ -159,6 +160,12 @@ impl Lora {
         self.head.as_ref()
     }
 
+    /// How many parameters the layers before `i` have.
+    pub fn n_params_before(&self, i: usize) -> usize {
+        let before = self.layers.iter().take(i);
+        before.map(|layer| layer.params().count()).sum()
+    }
+
     /// How many layers there are.
     pub fn n_layers(&self) -> usize {
         self.layers.len()
@@ -184,7 +191,9 @@ impl Lora {
         let of_layer = |layer| {
             let of_target =
                 move |&target: &Projection| SIDES.map(|side| Param::Layer(layer, target, side));
-            self.spec.targets.layers.iter().flat_map(of_target)
+            let here = self.spec.targets.layers.iter();
+            here.filter(move |&&target| self.dims.has(layer, target))
+                .flat_map(of_target)
         };
         let layers = (0..self.layers.len()).flat_map(of_layer);
         let head = self.head.iter().flat_map(|_| SIDES.map(Param::Head));

@@ -7,9 +7,10 @@ use tch::{Device, Kind, Tensor};
 
 use crate::attention::{self, window};
 use crate::by_layer::ByLayer;
+use crate::delta::{Before, DeltaPlan, Run};
 use crate::device::Devices;
 use crate::head;
-use crate::layer::{Attention, layer_forward, rms_norm};
+use crate::layer::{Attention, Mixer, layer_forward, rms_norm};
 use crate::lora::{AdapterStack, Lora, Segment};
 use crate::matrix::Quantization;
 use crate::model_config::ModelConfig;
@@ -68,9 +69,10 @@ impl Model {
         let placement = Placement::new(devices, config.n_layers);
         let weights = weights::load(dir, &config, kind, quantization, &placement)?;
         let (head_dim, context) = (config.head_dim, config.context);
+        let turned = config.rotary;
         let specs = ByLayer::new(config.layers.iter().map(|layer| layer.rope));
         let ropes =
-            specs.try_map(|spec| Rope::new(spec, head_dim, context, kind, placement.first()))?;
+            specs.try_map(|spec| Rope::new(spec, turned, context, kind, placement.first()))?;
         let has_parts = attention::has_parts(placement.first(), kind, head_dim)?;
         let mut model = Self {
             windows: ByLayer::new(config.layers.iter().map(|layer| layer.window)),
@@ -92,14 +94,14 @@ impl Model {
     }
 
     pub(crate) fn collect_head_norms(&mut self) -> Result<()> {
-        let norms = self
-            .weights
-            .layers
-            .iter()
-            .map(|layer| layer.qk_norm.as_ref());
+        let norms = self.weights.layers.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention.qk_norm.as_ref(),
+            Mixer::Delta(_) => None,
+        });
         let norms: Option<Vec<&Tensor>> = norms.collect();
         let is_on_one = self.placement.first() == self.placement.last();
-        if let Some(norms) = norms.filter(|norms| is_on_one && !norms.is_empty()) {
+        let turns_whole = self.config.rotary == self.config.head_dim;
+        if let Some(norms) = norms.filter(|it| is_on_one && turns_whole && !it.is_empty()) {
             self.head_norms = Some(Tensor::f_stack(&norms, 0)?.f_unsqueeze(1)?);
         }
         Ok(())
@@ -162,7 +164,7 @@ impl Model {
     /// # Errors
     /// When an id is not below `vocab` or a row is beyond the context.
     pub fn forward(&self, ids: &Tensor, lora: Option<&Lora>) -> Result<Tensor> {
-        let (_, t) = ids.size2()?;
+        let (b, t) = ids.size2()?;
         let t = usize::try_from(t).unwrap_or(0);
         let ropes = self.ropes.try_map(|rope| {
             let here = rope.range(0, t)?;
@@ -172,11 +174,25 @@ impl Model {
             let mask = |device| window::of_whole_rows(t, window, self.kind, device);
             self.placement.each(mask)
         })?;
+        let nets = self.config.delta.map(|net| {
+            let (state, tail) = (0, 0);
+            let before = Before::Past { state, tail };
+            let runs: Vec<Run> = (0..b).map(|_| Run { len: t, before }).collect();
+            let plan = DeltaPlan::new(&runs, &[], net.kernel, 1, self.placement.first())?;
+            self.placement.each(|device| plan.to_device(device))
+        });
+        let nets = nets.transpose()?;
         let mut x = self.embed(ids)?;
         for (i, w) in self.weights.layers.iter().enumerate() {
             let lora = lora.and_then(|l| l.layer(i));
             let mask = masks.of(i)?.of(&self.placement, i)?.as_ref();
-            let attention = Attention::Causal { mask };
+            let attention = match (&nets, &w.mixer) {
+                (Some(nets), Mixer::Delta(_)) => Attention::Delta {
+                    plan: nets.of(&self.placement, i)?,
+                    states: None,
+                },
+                _ => Attention::Causal { mask },
+            };
             let rope = ropes.of(i)?.of(&self.placement, i)?;
             x = self.placement.moved(&x, i)?;
             x = layer_forward(&self.config, w, lora, &x, rope, attention)?;

@@ -1,10 +1,12 @@
 //! What a `config.json` says about a model, checked once.
 //!
 //! The families differ in few places: Qwen2 has biases on q, k and v; Qwen3 and Gemma 3 normalise each head of q and k; head
-//! sizes may be free of the hidden size; some layers see only what is near; Gemma 3 normalises what a layer adds, too.
+//! sizes may be free of the hidden size; some layers see only what is near; Gemma 3 normalises what a layer adds, too; most
+//! layers of Qwen3.5 are gated delta nets, and its attention has a gate.
 //! Everything else is one Llama. What this engine would compute wrongly is refused here by name, before a weight is read.
 
 mod architecture;
+mod delta;
 mod fields;
 mod layers;
 mod rope;
@@ -16,6 +18,7 @@ use serde_json::Value;
 
 pub use self::architecture::Architecture;
 use self::architecture::{Described, described};
+pub use self::delta::DeltaSpec;
 use self::fields::ConfigFields;
 pub use self::layers::LayerSpec;
 pub use self::rope::{RopeScaling, RopeSpec};
@@ -60,6 +63,12 @@ pub struct ModelConfig {
     pub n_kv_heads: i64,
     /// Size of one head; even.
     pub head_dim: i64,
+    /// How many numbers of a head turn with the position, the first ones; even.
+    pub rotary: i64,
+    /// The layers that are gated delta nets, if there are some; the others attend.
+    pub delta: Option<DeltaSpec>,
+    /// Each query head has a gate beside it, whose sigmoid multiplies what attention gives.
+    pub output_gate: bool,
     pub norm_eps: f64,
     /// How the norms' numbers are stored.
     pub norm_weights: NormWeights,
@@ -108,9 +117,11 @@ impl ModelConfig {
             architecture,
             text: c,
             is_part,
+            rotary,
         } = described(file)?;
         unsupported::refuse(&c)?;
         let is_gemma = architecture == Architecture::Gemma3;
+        let is_qwen35 = architecture == Architecture::Qwen35;
         let hidden = c.size("hidden_size")?;
         let n_heads = c.size("num_attention_heads")?;
         let (n_kv_heads, head_dim) = heads(&c, hidden, n_heads)?;
@@ -126,9 +137,14 @@ impl ModelConfig {
             n_heads,
             n_kv_heads,
             head_dim,
+            rotary: rope::turned(&c, rotary, head_dim)?,
+            delta: is_qwen35
+                .then(|| DeltaSpec::read(&c, n_layers))
+                .transpose()?,
+            output_gate: is_qwen35,
             norm_eps: c.positive("rms_norm_eps", Some(1e-6))?,
             norm_weights: match architecture {
-                Architecture::Gemma3 => NormWeights::LessOne,
+                Architecture::Gemma3 | Architecture::Qwen35 => NormWeights::LessOne,
                 _ => NormWeights::Plain,
             },
             added_norms: is_gemma,
@@ -141,7 +157,7 @@ impl ModelConfig {
             query_scale: query_scale(&c, architecture, head_dim)?,
             qkv_bias: attention_bias || architecture == Architecture::Qwen2,
             o_bias: attention_bias && architecture != Architecture::Qwen2,
-            qk_norm: is_gemma || architecture == Architecture::Qwen3,
+            qk_norm: is_gemma || is_qwen35 || architecture == Architecture::Qwen3,
             tied: c.flag("tie_word_embeddings", false)?,
             is_part,
             context: context(&c, &layers)?,
@@ -162,14 +178,32 @@ impl ModelConfig {
             self.n_heads * self.head_dim,
             self.n_kv_heads * self.head_dim,
         );
-        let mut layer =
-            2 * self.hidden + self.hidden * (2 * q + 2 * kv) + 3 * self.hidden * self.intermediate;
-        layer += if self.qkv_bias { q + 2 * kv } else { 0 };
-        layer += if self.o_bias { self.hidden } else { 0 };
-        layer += if self.qk_norm { 2 * self.head_dim } else { 0 };
-        layer += if self.added_norms { 2 * self.hidden } else { 0 };
+        let gate = if self.output_gate { q } else { 0 };
+        let mut attention = self.hidden * (2 * q + gate + 2 * kv);
+        attention += if self.qkv_bias { q + gate + 2 * kv } else { 0 };
+        attention += if self.o_bias { self.hidden } else { 0 };
+        attention += if self.qk_norm { 2 * self.head_dim } else { 0 };
+        let net = self.delta.map_or(0, |net| {
+            let products = net.qkv() + 2 * net.values() + 2 * net.n_v_heads;
+            self.hidden * products + net.qkv() * net.kernel + 2 * net.n_v_heads + net.v_dim
+        });
+        let mut rest = 2 * self.hidden + 3 * self.hidden * self.intermediate;
+        rest += if self.added_norms { 2 * self.hidden } else { 0 };
+        let n = |n_layers: usize| i64::try_from(n_layers).unwrap_or(i64::MAX);
+        let n_nets = n(self.n_layers) - n(self.n_attending());
+        let layers = n(self.n_layers) * rest + n(self.n_attending()) * attention + n_nets * net;
         let embeddings = self.vocab * self.hidden * if self.tied { 1 } else { 2 };
-        (embeddings + self.hidden).unsigned_abs() + layer.unsigned_abs() * self.n_layers as u64
+        (embeddings + self.hidden + layers).unsigned_abs()
+    }
+
+    /// How many layers attend, and hence have keys and values.
+    pub fn n_attending(&self) -> usize {
+        self.n_layers - self.delta.map_or(0, |net| net.n_layers())
+    }
+
+    /// The sizes of a layer that is a gated delta net.
+    pub fn net_at(&self, layer: usize) -> Option<DeltaSpec> {
+        self.delta.filter(|net| net.is_at(layer))
     }
 }
 

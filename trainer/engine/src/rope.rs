@@ -11,7 +11,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::model_config::RopeSpec;
 use crate::pack::to_i64;
-use crate::torch::Result;
+use crate::torch::{Result, split};
 
 /// Angles of every position a model can hold, in layers that turn alike.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl RopeSlice {
         Ok(pairs.map(slice).collect())
     }
 
-    /// Rotates queries or keys; differentiable.
+    /// Rotates queries or keys, of heads that are wider than the angles the first part; differentiable.
     ///
     /// # Shapes
     /// `x`: `[b, t, heads, head_dim]`, the dtype of the angles; returns the same.
@@ -153,7 +153,12 @@ impl RopeSlice {
     /// # Errors
     /// When shapes do not broadcast.
     pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
-        let half = x.size().last().map_or(0, |d| d / 2);
+        let (width, turned) = self.widths(x);
+        if turned < width {
+            let [turning, rest] = split(x, [turned, width - turned], -1)?;
+            return Tensor::f_cat(&[self.rotate(&turning)?, rest], -1);
+        }
+        let half = width / 2;
         x.f_mul(&self.cos)?
             .f_addcmul(&x.f_roll([half], [-1])?, &self.sin)
     }
@@ -166,11 +171,24 @@ impl RopeSlice {
     /// # Errors
     /// When shapes do not broadcast.
     pub fn rotate_into(&self, x: &Tensor, place: &mut Tensor) -> Result<()> {
-        let half = x.size().last().map_or(0, |d| d / 2);
+        let (width, turned) = self.widths(x);
+        if turned < width {
+            let rest = |x: &Tensor| x.f_narrow(-1, turned, width - turned);
+            rest(place)?.f_copy_(&rest(x)?)?;
+            let first = |x: &Tensor| x.f_narrow(-1, 0, turned);
+            return self.rotate_into(&first(x)?, &mut first(place)?);
+        }
+        let half = width / 2;
         let rolled = x.f_roll([half], [-1])?;
         let _turned = x.f_mul_out(place, &self.cos)?;
         let _turned = place.f_addcmul_(&rolled, &self.sin)?;
         Ok(())
+    }
+
+    /// The width of heads, and how much of it turns.
+    fn widths(&self, x: &Tensor) -> (i64, i64) {
+        let last = |x: &Tensor| x.size().last().copied().unwrap_or(0);
+        (last(x), last(&self.cos))
     }
 }
 

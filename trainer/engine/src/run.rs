@@ -76,7 +76,9 @@ impl OpenRun {
     /// Rank, alpha or targets that do not fit it.
     pub fn new(model: &Model, config: &RunConfig) -> Result<Self, LoraError> {
         let dims = BaseDims::of(&model.config);
-        let RunConfig { lora: spec, seed } = config.clone();
+        let RunConfig { lora, seed } = config.clone();
+        let targets = lora.targets.of_model(&dims);
+        let spec = LoraSpec { targets, ..lora };
         let lora = Lora::init(spec, dims, model.config.n_layers, seed)?;
         // Masters live where the base does.
         let lora = lora.placed(&model.placement)?;

@@ -28,6 +28,27 @@ pub fn tiny_config() -> Value {
     })
 }
 
+/// Returns config.json of a tiny Qwen3.5 of so many layers, of which the first and every second one is a gated delta net.
+pub fn tiny_nets(n_layers: usize) -> Value {
+    let kinds = ["linear_attention", "full_attention"].into_iter().cycle();
+    let mut config = tiny_config();
+    config["model_type"] = json!("qwen3_5_text");
+    config["architectures"] = json!(["Qwen3_5ForCausalLM"]);
+    config["num_hidden_layers"] = json!(n_layers);
+    config["layer_types"] = kinds.take(n_layers).collect();
+    for (field, size) in [
+        ("head_dim", 16),
+        ("linear_num_key_heads", 2),
+        ("linear_num_value_heads", 4),
+        ("linear_key_head_dim", 8),
+        ("linear_value_head_dim", 6),
+        ("linear_conv_kernel_dim", 4),
+    ] {
+        config[field] = json!(size);
+    }
+    config
+}
+
 /// Returns the parsed [`tiny_config`].
 ///
 /// # Panics
@@ -65,7 +86,10 @@ fn write_weights(dir: &Path, model_config: &ModelConfig, seed: u64) -> Result<()
         let mut rng = SplitMix64::stream(seed, i as u64);
         let n: i64 = shape.iter().product();
         // Norms multiply by about 1. Matrices are wide enough that attention and MLP affect the logits.
+        // States decay slowly enough that the end of a text still depends on its beginning.
         let (middle, spread) = match (name.contains("norm"), model_config.norm_weights) {
+            _ if name.ends_with("A_log") => (-3.0, 2.0),
+            _ if name.ends_with("linear_attn.norm.weight") => (1.0, 0.3),
             (true, NormWeights::Plain) => (1.0, 0.3),
             (true, NormWeights::LessOne) => (0.0, 0.3),
             (false, _) => (0.0, 0.4),

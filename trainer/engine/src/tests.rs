@@ -1,6 +1,6 @@
 //! What the tests of this crate share, and those against PyTorch.
 
-mod golden;
+pub(crate) mod golden;
 pub(crate) mod watch;
 
 use std::fmt::Debug;
@@ -16,6 +16,7 @@ use crate::device::Devices;
 use crate::kv::PositionRun;
 use crate::lora::{ALONE, BaseDims, Lora, LoraSpec, LoraTargets};
 use crate::model::Model;
+pub(crate) use crate::testing::tiny_nets;
 use crate::testing::{tiny_config, write_model};
 
 pub(crate) const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -24,6 +25,8 @@ pub(crate) const OPTIONS: (Kind, Device) = (Kind::Float, Device::Cpu);
 pub(crate) const DIMS: BaseDims = BaseDims {
     hidden: 8,
     q_out: 8,
+    output_gate: false,
+    delta: None,
     kv_out: 4,
     ffn: 12,
     vocab: 20,
@@ -57,6 +60,8 @@ pub(crate) fn lora_spec(rank: i64, alpha: u32, targets: impl Into<LoraTargets>) 
 /// Makes an adapter of the model as it is before training: every B is zero.
 pub(crate) fn fresh_lora(model: &Model, spec: LoraSpec, seed: u64) -> Lora {
     let dims = BaseDims::of(&model.config);
+    let targets = spec.targets.of_model(&dims);
+    let spec = LoraSpec { targets, ..spec };
     Lora::init(spec, dims, model.config.n_layers, seed).unwrap()
 }
 

@@ -15,6 +15,8 @@ mod compute;
 mod forward;
 mod graph;
 mod lm_head;
+mod net;
+mod net_backward;
 mod pass;
 mod plan;
 mod positions;

@@ -20,8 +20,9 @@ pub use self::fingerprint::fingerprint;
 use self::index::SafeFiles;
 pub use self::shapes::expected;
 use self::shapes::{EMBED, LM_HEAD, NORM};
+use crate::delta::DeltaNet;
 use crate::few_rows;
-use crate::layer::LayerWeights;
+use crate::layer::{AttentionWeights, LayerWeights, Mixer};
 use crate::linear::Linear;
 use crate::lora::FusedPart;
 use crate::lora::{BaseDims, Projection};
@@ -109,29 +110,60 @@ fn layer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<LayerWei
     };
     let added = |part: &str| config.added_norms.then(|| norm(part)).transpose();
     let linear = |parts: &[(Projection, &str)], bias| linear(config, source, i, parts, bias);
-    let qkv = [
-        (Projection::Q, "self_attn.q_proj"),
-        (Projection::K, "self_attn.k_proj"),
-        (Projection::V, "self_attn.v_proj"),
-    ];
     let gate_up = [
         (Projection::Gate, "mlp.gate_proj"),
         (Projection::Up, "mlp.up_proj"),
     ];
     Ok(LayerWeights {
         input_norm: norm("input_layernorm.weight")?,
-        qkv: linear(&qkv, config.qkv_bias)?,
-        o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
-        qk_norm: config
-            .qk_norm
-            .then(|| Ok::<_, LoadError>(qk_norm(config, &norm)?.f_to_kind(source.kind)?))
-            .transpose()?,
+        mixer: mixer(config, i, source)?,
         attention_added_norm: added("post_attention_layernorm.weight")?,
         mlp_norm: norm(shapes::mlp_norm(config))?,
         gate_up: linear(&gate_up, false)?,
         down: linear(&[(Projection::Down, "mlp.down_proj")], false)?,
         mlp_added_norm: added("post_feedforward_layernorm.weight")?,
     })
+}
+
+fn mixer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<Mixer> {
+    let linear = |parts: &[(Projection, &str)], bias| linear(config, source, i, parts, bias);
+    let plain = |part: &str, kind| {
+        let name = format!("model.layers.{i}.{part}");
+        source.files.tensor(&name, kind, source.device)
+    };
+    if let Some(spec) = config.net_at(i) {
+        let input = [
+            (Projection::NetA, "linear_attn.in_proj_a"),
+            (Projection::NetB, "linear_attn.in_proj_b"),
+            (Projection::NetQkv, "linear_attn.in_proj_qkv"),
+            (Projection::NetZ, "linear_attn.in_proj_z"),
+        ];
+        let taps = plain("linear_attn.conv1d.weight", Kind::Float)?;
+        let rate = plain("linear_attn.A_log", Kind::Float)?;
+        return Ok(Mixer::Delta(DeltaNet {
+            spec,
+            input: linear(&input, false)?,
+            out: linear(&[(Projection::NetOut, "linear_attn.out_proj")], false)?,
+            taps: taps.f_squeeze_dim(1)?.f_tr()?.f_contiguous()?,
+            rate: rate.f_exp()?.f_neg()?,
+            dt_bias: plain("linear_attn.dt_bias", Kind::Float)?,
+            norm: plain("linear_attn.norm.weight", Kind::Float)?,
+        }));
+    }
+    let qkv = [
+        (Projection::Q, "self_attn.q_proj"),
+        (Projection::K, "self_attn.k_proj"),
+        (Projection::V, "self_attn.v_proj"),
+    ];
+    let norm = |part: &str| stored_norm(config, plain(part, Kind::Float)?);
+    Ok(Mixer::Attention(AttentionWeights {
+        qkv: linear(&qkv, config.qkv_bias)?,
+        o: linear(&[(Projection::O, "self_attn.o_proj")], config.o_bias)?,
+        qk_norm: config
+            .qk_norm
+            .then(|| Ok::<_, LoadError>(qk_norm(config, &norm)?.f_to_kind(source.kind)?))
+            .transpose()?,
+    }))
 }
 
 fn linear(

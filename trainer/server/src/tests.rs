@@ -17,7 +17,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use metaclaw_engine::{
     engine::{Dtype, EngineConfig},
-    testing::write_tiny_model,
+    testing::{tiny_config, tiny_nets, write_model},
 };
 use metaclaw_trainer_api::ApiKey;
 use serde_json::{Value, json};
@@ -55,10 +55,14 @@ fn rig_of_chats(text: metaclaw_trainer_chat::Limits) -> Rig {
 }
 
 fn folder_of_tiny() -> TempDir {
+    folder_of(&tiny_config())
+}
+
+fn folder_of(config: &Value) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("tiny");
     std::fs::create_dir(&model).unwrap();
-    write_tiny_model(&model, 7).unwrap();
+    write_model(&model, config, 7).unwrap();
     folder
 }
 

@@ -2,7 +2,7 @@
 //! what was sampled.
 
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use super::think::{ReplyPiece, ThinkSplitter};
 
@@ -57,8 +57,10 @@ fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
     let mut calls = Vec::new();
     loop {
         let (written, after) = rest.split_once(CLOSE)?;
-        let call: GivenCall<'_> = serde_json::from_str(written).ok()?;
-        let function = json!({"name": call.name, "arguments": call.arguments.get()});
+        let function = match serde_json::from_str::<GivenCall<'_>>(written) {
+            Ok(call) => json!({"name": call.name, "arguments": call.arguments.get()}),
+            Err(_) => in_xml(written)?,
+        };
         let id = format!("call_{}", calls.len());
         calls.push(json!({"id": id, "type": "function", "function": function}));
         let after = after.trim_start();
@@ -69,9 +71,46 @@ fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
     }
 }
 
+/// A call as Qwen3.5 and Qwen's coders write it. Values stay text: a template prints a number and its text alike.
+fn in_xml(written: &str) -> Option<Value> {
+    let call = written.trim().strip_prefix("<function=")?;
+    let (name, mut rest) = call.strip_suffix("</function>")?.split_once('>')?;
+    let mut arguments = Map::new();
+    while let Some(parameter) = rest.trim_start().strip_prefix("<parameter=") {
+        let (key, value) = parameter.split_once('>')?;
+        let (value, after) = value.split_once("</parameter>")?;
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        arguments.insert(key.to_owned(), value.into());
+        rest = after;
+    }
+    let arguments = Value::Object(arguments).to_string();
+    let function = json!({"name": name, "arguments": arguments});
+    rest.trim().is_empty().then_some(function)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_in_xml_are_calls() {
+        let said = "I look.\n\n<tool_call>\n<function=look>\n<parameter=at>\na\n b\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop>\n</function>\n</tool_call>";
+        let forms = forms("", said);
+        let calls = &forms[1]["tool_calls"];
+        assert_eq!(forms[1]["content"], "I look.");
+        let call = |i: usize| &calls[i]["function"];
+        let arguments = r#"{"at":"a\n b","n":"3"}"#;
+        assert_eq!(*call(0), json!({"name": "look", "arguments": arguments}));
+        assert_eq!(*call(1), json!({"name": "stop", "arguments": "{}"}));
+        for broken in [
+            "<function=look>\n<parameter=at>\na\n</function>",
+            "<function=look>\nat\n</function>",
+            "<function=look",
+        ] {
+            assert!(super::forms("", &format!("<tool_call>\n{broken}\n</tool_call>")).is_empty());
+        }
+    }
 
     #[test]
     fn thinking_and_calls_stand_apart() {

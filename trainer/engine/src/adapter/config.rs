@@ -14,7 +14,7 @@ pub(super) struct AdapterConfigFile {
 }
 
 /// The modules of a model of text and images that have names like ours and are not of its text part; a regular expression.
-const OF_IMAGES: &str = ".*(vision_tower|multi_modal_projector).*";
+const OF_IMAGES: [&str; 2] = [".*(vision_tower|multi_modal_projector).*", ".*visual.*"];
 
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
 pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
@@ -44,7 +44,7 @@ pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
         "use_rslora": false,
     });
     if lora.dims.layers_at == IN_PART {
-        json["exclude_modules"] = json!(OF_IMAGES);
+        json["exclude_modules"] = json!(OF_IMAGES[usize::from(lora.dims.delta.is_some())]);
     }
     json
 }
@@ -92,10 +92,11 @@ impl AdapterConfigFile {
         if self.fields.contains_key("bias") {
             self.text("bias", "none")?;
         }
-        let ours = ("exclude_modules", OF_IMAGES);
         for field in REFUSED {
             let value = self.fields.get(field);
-            let is_ours = field == ours.0 && value.and_then(Value::as_str) == Some(ours.1);
+            let text = value.and_then(Value::as_str);
+            let is_ours =
+                field == "exclude_modules" && text.is_some_and(|it| OF_IMAGES.contains(&it));
             if !is_ours && !value.is_none_or(is_empty) {
                 return Err(self.error(field, "nothing: this engine does not do it"));
             }
@@ -113,8 +114,7 @@ impl AdapterConfigFile {
 
     fn targets(&self) -> Result<LoraTargets, AdapterError> {
         const FIELD: &str = "target_modules";
-        const ALLOWED: &str =
-            "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head";
+        const ALLOWED: &str = "a list of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj, lm_head";
         let names = self.fields.get(FIELD).and_then(Value::as_array);
         let names: Option<Vec<&str>> =
             names.and_then(|all| all.iter().map(Value::as_str).collect());

@@ -67,7 +67,7 @@ pub struct EngineConfig {
 pub struct EngineInfo {
     /// The file's or folder's name.
     pub name: String,
-    /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`, `gemma3_text`.
+    /// The architecture: `llama`, `mistral`, `qwen2`, `qwen3`, `qwen3_5_text`, `gemma3_text`.
     pub family: &'static str,
     pub context: usize,
     /// Token ids are below this.

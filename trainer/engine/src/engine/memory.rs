@@ -6,7 +6,7 @@ use tch::Device;
 
 use super::config::EngineConfig;
 use crate::device::{self, Devices};
-use crate::kv::{self, KvPool, PAGE};
+use crate::kv::{self, FEWEST_STATES, KvPool, PAGE};
 use crate::model::Model;
 use crate::placement::Placement;
 use crate::weights::LoadError;
@@ -15,6 +15,8 @@ use crate::weights::LoadError;
 /// memory.
 const SHARED: f64 = 0.5;
 const ALONE: f64 = 0.9;
+/// States for each reply, if half of the memory suffices for so many: those that it needs, and some that are kept.
+const STATES: usize = 8;
 /// The share of the remaining GPU memory for the activations of training. Runs, adapters and libtorch's cache take the
 /// rest.
 const ACTIVATIONS: f64 = 0.7;
@@ -22,7 +24,10 @@ const ACTIVATIONS: f64 = 0.7;
 pub(super) fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, LoadError> {
     let model_config = &model.config;
     let position = KvPool::position_bytes(model_config, model.kind);
-    let most = config.max_streams.max(1) * model_config.context.next_multiple_of(PAGE) * position;
+    let state = kv::slot_bytes(model_config, model.kind);
+    let n_streams = config.max_streams.max(1);
+    let most =
+        n_streams * (model_config.context.next_multiple_of(PAGE) * position + STATES * state);
     let free = config.memory.or_else(|| free(model, on_gpu(model)));
     let by_itself = if on_gpu(model) {
         let share = if shares_a_gpu(&config.training, &config.inference) {
@@ -40,16 +45,27 @@ pub(super) fn kv_pool(config: &EngineConfig, model: &Model) -> Result<KvPool, Lo
         (None, None) => "free memory",
     };
     let budget = config.kv_budget.unwrap_or(by_itself);
-    if budget < PAGE * position {
+    let for_states = (budget / 2).min(n_streams * STATES * state);
+    // One more is that of every text's beginning.
+    let n_states = (for_states / state.max(1)).saturating_sub(1);
+    let lacks_states = state > 0 && n_states < FEWEST_STATES;
+    if budget < PAGE * position || lacks_states {
         return Err(LoadError::Setting {
             field,
             value: config.kv_budget.or(free).unwrap_or(budget).to_string(),
-            allowed: "room for the keys and values of 16 positions or more",
+            allowed: if lacks_states {
+                "twice the room of five states of a sequence or more"
+            } else {
+                "room for the keys and values of 16 positions or more"
+            },
         });
     }
-    let pool = KvPool::new(model_config, budget.min(most), model.kind, &model.placement)?;
+    let (kind, placement) = (model.kind, &model.placement);
+    let for_pages = budget.min(most) - for_states;
+    let pool = KvPool::new(model_config, for_pages, kind, placement)?;
+    let pool = pool.with_states(model_config, n_states, kind, placement)?;
     let (positions, bytes) = (pool.n_pages() * PAGE, pool.bytes());
-    tracing::info!(positions, bytes, "memory for keys and values");
+    tracing::info!(positions, n_states, bytes, "memory for keys and values");
     Ok(pool)
 }
 

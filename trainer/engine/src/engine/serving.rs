@@ -52,7 +52,7 @@ impl LiveReplies {
         seeds: SplitMix64,
     ) -> Self {
         Self {
-            blocks: BlockManager::new(pool.n_pages()),
+            blocks: BlockManager::new(pool.n_pages()).with_states(pool.n_states()),
             pool,
             live: Vec::new(),
             preempted: VecDeque::new(),
@@ -224,6 +224,7 @@ impl LiveReplies {
             .map(|s| missing(&s.table, s.reply.ids().len()) + HEADROOM)
             .sum();
         missing(table, n_ids) + others <= self.blocks.n_available()
+            && self.blocks.has_states(self.live.len())
     }
 
     fn beyond_memory(&self, state: &EngineState, n_prompt: usize) -> GenerateError {
@@ -241,8 +242,7 @@ impl LiveReplies {
         let mut i = 0;
         while i < self.live.len() {
             let stream = &mut self.live[i];
-            let wanted = stream.n_after(rows[i]);
-            if self.blocks.reserve(&mut stream.table, wanted) {
+            if stream.reserve(rows[i], &mut self.blocks) {
                 i += 1;
                 continue;
             }

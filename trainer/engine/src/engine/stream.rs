@@ -44,13 +44,17 @@ impl Stream {
         self.reply.ids().len() - self.n_cached
     }
 
-    pub(super) fn n_after(&self, n: usize) -> usize {
-        self.n_cached + n
-    }
-
     pub(super) fn adopt(&mut self, blocks: &mut BlockManager) {
         blocks.adopt(&mut self.table, self.reply.reusable_ids());
         self.n_cached = self.n_cached.max(self.table.n_known());
+    }
+
+    /// Sets pages and slots of states aside for the next `n` positions. Returns false if there are not enough.
+    pub(super) fn reserve(&mut self, n: usize, blocks: &mut BlockManager) -> bool {
+        let (start, end) = (self.n_cached, self.n_cached + n);
+        let n_ids = self.reply.ids().len();
+        blocks.reserve(&mut self.table, end)
+            && (n == 0 || blocks.reserve_states(&mut self.table, (start, end), n_ids))
     }
 
     /// The next `n` positions for a batch. Their pages are reserved.
@@ -63,6 +67,7 @@ impl Stream {
             start,
             slots: (start..end).filter_map(|at| self.table.slot(at)).collect(),
             past: self.table.runs(past),
+            states: self.table.states(start),
             lora: self.lora(),
             keep: if self.reply.scoring().is_some() {
                 Keep::All
@@ -97,6 +102,7 @@ impl Stream {
     pub(super) fn ran(&mut self, n: usize, blocks: &mut BlockManager) {
         self.n_cached += n;
         self.reply.ran(n);
+        blocks.stepped(&mut self.table, self.n_cached, self.reply.ids().len());
         blocks.publish(&mut self.table, self.reply.ids(), self.n_cached);
     }
 

@@ -412,5 +412,6 @@ fn a_job_and_a_reply_share_the_thread() {
     assert_eq!(ready, rounds, "a token a round, whatever the job does");
 }
 
+mod nets;
 mod prompt;
 mod serving;

@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::PAGE;
+use super::states::LayerStates;
 use crate::model_config::ModelConfig;
 use crate::placement::Placement;
 use crate::torch::Result;
@@ -22,7 +23,10 @@ pub struct LayerKv {
 #[derive(Debug)]
 pub struct KvPool {
     layers: Vec<LayerKv>,
+    /// Of the layers that have no keys and values.
+    states: Vec<Option<LayerStates>>,
     n_pages: usize,
+    n_states: usize,
 }
 
 // === impl LayerKv ===
@@ -59,12 +63,14 @@ impl KvPool {
         placement: &Placement,
     ) -> Result<Self> {
         let n_pages = budget / Self::position_bytes(config, kind).max(1) / PAGE;
-        let shape = [
-            2 * config.n_kv_heads,
-            i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX),
-            config.head_dim,
-        ];
+        let n_positions = i64::try_from(n_pages * PAGE).unwrap_or(i64::MAX);
         let layer = |layer| {
+            let n = if config.net_at(layer).is_some() {
+                0
+            } else {
+                n_positions
+            };
+            let shape = [2 * config.n_kv_heads, n, config.head_dim];
             let both = Tensor::f_empty(shape, (kind, placement.of(layer)))?;
             let half = |first| both.f_narrow(0, first, config.n_kv_heads);
             let (k, v) = (half(0)?, half(config.n_kv_heads)?);
@@ -73,14 +79,36 @@ impl KvPool {
         let layers = (0..config.n_layers).map(layer);
         Ok(Self {
             layers: layers.collect::<Result<_>>()?,
+            states: (0..config.n_layers).map(|_| None).collect(),
             n_pages,
+            n_states: 0,
         })
+    }
+
+    /// The same with room for `n` states of the layers that have no keys and values.
+    ///
+    /// # Errors
+    /// What libtorch reports, such as lack of address space.
+    pub fn with_states(
+        mut self,
+        config: &ModelConfig,
+        n: usize,
+        kind: Kind,
+        placement: &Placement,
+    ) -> Result<Self> {
+        for (layer, states) in self.states.iter_mut().enumerate() {
+            let net = config.net_at(layer);
+            let made = net.map(|net| LayerStates::new(net, n, kind, placement.of(layer)));
+            *states = made.transpose()?;
+        }
+        self.n_states = n;
+        Ok(self)
     }
 
     /// Memory of one position in all layers, bytes.
     pub fn position_bytes(config: &ModelConfig, kind: Kind) -> usize {
         let numbers = usize::try_from(config.n_kv_heads * config.head_dim * 2).unwrap_or(0);
-        numbers * config.n_layers * kind.elt_size_in_bytes()
+        numbers * config.n_attending() * kind.elt_size_in_bytes()
     }
 
     /// How many pages there are.
@@ -88,14 +116,29 @@ impl KvPool {
         self.n_pages
     }
 
+    /// How many states there is room for; 0 for a model that has keys and values alone.
+    pub fn n_states(&self) -> usize {
+        self.n_states
+    }
+
     /// The layers in the order of the model.
     pub fn layers_mut(&mut self) -> &mut [LayerKv] {
         &mut self.layers
     }
 
-    /// Memory that all pages would take, bytes; never more than the budget.
+    /// Keys and values, and states, of each layer.
+    pub(crate) fn caches_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut LayerKv, Option<&mut LayerStates>)> {
+        let states = self.states.iter_mut().map(Option::as_mut);
+        self.layers.iter_mut().zip(states)
+    }
+
+    /// Memory that all pages and states would take, bytes; never more than the budget.
     pub fn bytes(&self) -> usize {
         let bytes = |t: &Tensor| t.numel() * t.kind().elt_size_in_bytes();
-        self.layers.iter().map(|layer| bytes(&layer.both)).sum()
+        let pages = self.layers.iter().map(|layer| bytes(&layer.both));
+        let states = self.states.iter().flatten().map(LayerStates::bytes);
+        pages.chain(states).sum()
     }
 }

@@ -4,8 +4,10 @@
 //! idle page stays until its room is needed. The least recently used leaf goes first.
 
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 use super::PAGE;
+use super::states::StateSlot;
 
 /// Which weights keys and values were made with: 0 is the base.
 pub(crate) type WeightsKey = u64;
@@ -24,6 +26,8 @@ struct Node {
     /// Running sequences whose path leads here or through here.
     n_users: usize,
     last_used: u64,
+    /// The state after its last position, and when that was used last.
+    state: Option<(u64, Rc<StateSlot>)>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +38,8 @@ pub(super) struct RadixTree {
     /// Idle leaves by their last use.
     idle_leaves: BTreeSet<(u64, NodeId)>,
     n_idle: usize,
+    /// Nodes with a state, by its last use.
+    states: BTreeSet<(u64, NodeId)>,
     clock: u64,
 }
 
@@ -76,6 +82,7 @@ impl RadixTree {
             children: HashMap::new(),
             n_users: 1,
             last_used: 0,
+            state: None,
         };
         let id = self.vacant.pop().unwrap_or(self.nodes.len());
         if id == self.nodes.len() {
@@ -123,6 +130,9 @@ impl RadixTree {
         let node = self.nodes[id].take()?;
         self.vacant.push(id);
         self.n_idle -= 1;
+        if let Some((used, _)) = &node.state {
+            self.states.remove(&(*used, id));
+        }
         self.children_mut(node.key, node.parent).remove(&node.ids);
         match node.parent {
             Some(parent) => {
@@ -138,6 +148,47 @@ impl RadixTree {
             }
         }
         Some(node.page)
+    }
+
+    pub(super) fn has_state(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.state.is_some())
+    }
+
+    /// The state after a node, from which somebody goes on now.
+    pub(super) fn use_state(&mut self, id: NodeId) -> Option<Rc<StateSlot>> {
+        let slot = Rc::clone(&self.node(id)?.state.as_ref()?.1);
+        self.forget_state(id);
+        self.keep_state(id, Rc::clone(&slot));
+        Some(slot)
+    }
+
+    /// Keeps a state, unless there is one already.
+    pub(super) fn keep_state(&mut self, id: NodeId, slot: Rc<StateSlot>) {
+        self.clock += 1;
+        let used = self.clock;
+        if let Some(node) = self.nodes[id].as_mut()
+            && node.state.is_none()
+        {
+            node.state = Some((used, slot));
+            self.states.insert((used, id));
+        }
+    }
+
+    /// Forgets the state that was not used for longest. Returns false if there is none.
+    pub(super) fn evict_state(&mut self) -> bool {
+        let Some(&(_, id)) = self.states.first() else {
+            return false;
+        };
+        self.forget_state(id);
+        true
+    }
+
+    fn forget_state(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes[id].as_mut()
+            && let Some((used, _)) = node.state.take()
+        {
+            self.states.remove(&(used, id));
+        }
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {

@@ -20,6 +20,9 @@ pub enum LoraError {
     /// A map that this engine does not adapt.
     #[error("lora target {name:?} is unknown: allowed are {}", allowed_names())]
     UnknownTarget { name: String },
+    /// A map that other models have.
+    #[error("lora target {name:?} is not in this model, which has no linear attention")]
+    NotInModel { name: String },
     /// Alpha 0 would switch the adapter off for good.
     #[error("lora alpha 0 is not allowed: 1 or more")]
     Alpha,

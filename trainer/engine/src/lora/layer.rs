@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::projection::{FusedPart, Projection};
+use super::projection::{FusedPart, N_PROJECTIONS, Projection};
 use crate::torch::Result;
 
 /// `A` and `B` of one projection.
@@ -19,9 +19,9 @@ pub struct LoraPair {
 pub struct LayerLora {
     /// `alpha / rank`.
     pub scale: f64,
-    pairs: [Option<LoraPair>; 7],
+    pairs: [Option<LoraPair>; N_PROJECTIONS],
     /// The `A` matrices of each of [`GROUPS`], one under the other. A set that serves has them, and its pairs are views of them.
-    stacked: [Option<Tensor>; 2],
+    stacked: [Option<Tensor>; GROUPS.len()],
 }
 
 /// What adapters add to an output, as a product that was not computed yet: `low bᵀ`, in the dtype of the adapters.
@@ -34,9 +34,15 @@ pub struct LowRank {
 }
 
 /// Projections that read the same input.
-const GROUPS: [&[Projection]; 2] = [
+const GROUPS: [&[Projection]; 3] = [
     &[Projection::Q, Projection::K, Projection::V],
     &[Projection::Gate, Projection::Up],
+    &[
+        Projection::NetA,
+        Projection::NetB,
+        Projection::NetQkv,
+        Projection::NetZ,
+    ],
 ];
 
 // === impl LoraPair ===
@@ -77,11 +83,11 @@ impl LowRank {
 // === impl LayerLora ===
 
 impl LayerLora {
-    pub(super) fn new(scale: f64, pairs: [Option<LoraPair>; 7]) -> Self {
+    pub(super) fn new(scale: f64, pairs: [Option<LoraPair>; N_PROJECTIONS]) -> Self {
         Self {
             scale,
             pairs,
-            stacked: [None, None],
+            stacked: [const { None }; GROUPS.len()],
         }
     }
 
@@ -197,7 +203,7 @@ impl LayerLora {
     /// # Errors
     /// The first that `f` returns.
     pub fn try_map<E>(&self, mut f: impl FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Self, E> {
-        let mut new = Self::new(self.scale, [const { None }; 7]);
+        let mut new = Self::new(self.scale, [const { None }; N_PROJECTIONS]);
         for (new, old) in new.pairs.iter_mut().zip(&self.pairs) {
             *new = old.as_ref().map(|old| old.try_map(&mut f)).transpose()?;
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One of the seven linear maps of a decoder layer that an adapter can follow.
+/// One of the linear maps of a decoder layer that an adapter can follow: of attention, of the MLP, of a gated delta net.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Projection {
     Q,
@@ -13,7 +13,18 @@ pub enum Projection {
     Gate,
     Up,
     Down,
+    /// Queries, keys and values of a gated delta net.
+    NetQkv,
+    /// Its gate.
+    NetZ,
+    /// How strongly a position changes the state.
+    NetB,
+    /// How far the state decays.
+    NetA,
+    NetOut,
 }
+
+pub(super) const N_PROJECTIONS: usize = 12;
 
 /// A projection of the base that is a part of a [`Linear`](crate::linear::Linear), and its width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +56,8 @@ pub(super) fn allowed_names() -> String {
 // === impl Projection ===
 
 impl Projection {
-    /// All seven projections, in the order in which parameters are listed.
-    pub const ALL: [Self; 7] = [
+    /// All projections, in the order in which parameters are listed.
+    pub const ALL: [Self; N_PROJECTIONS] = [
         Self::Q,
         Self::K,
         Self::V,
@@ -54,6 +65,11 @@ impl Projection {
         Self::Gate,
         Self::Up,
         Self::Down,
+        Self::NetQkv,
+        Self::NetZ,
+        Self::NetB,
+        Self::NetA,
+        Self::NetOut,
     ];
 
     /// The module's name in `transformers` and in `target_modules`.
@@ -66,6 +82,11 @@ impl Projection {
             Self::Gate => "gate_proj",
             Self::Up => "up_proj",
             Self::Down => "down_proj",
+            Self::NetQkv => "in_proj_qkv",
+            Self::NetZ => "in_proj_z",
+            Self::NetB => "in_proj_b",
+            Self::NetA => "in_proj_a",
+            Self::NetOut => "out_proj",
         }
     }
 
@@ -73,7 +94,12 @@ impl Projection {
         match self {
             Self::Q | Self::K | Self::V | Self::O => "self_attn",
             Self::Gate | Self::Up | Self::Down => "mlp",
+            Self::NetQkv | Self::NetZ | Self::NetB | Self::NetA | Self::NetOut => "linear_attn",
         }
+    }
+
+    pub(super) fn is_of_net(self) -> bool {
+        self.block() == "linear_attn"
     }
 
     pub(super) fn from_peft(name: &str) -> Option<Self> {

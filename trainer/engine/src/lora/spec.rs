@@ -37,11 +37,15 @@ impl LoraSpec {
     /// Puts the targets in order, each once, and checks all against a model's widths.
     ///
     /// # Errors
-    /// [`LoraError::Rank`], [`LoraError::Alpha`], [`LoraError::NoTargets`].
+    /// [`LoraError::Rank`], [`LoraError::NotInModel`], [`LoraError::Alpha`], [`LoraError::NoTargets`].
     pub fn checked(mut self, dims: &BaseDims) -> Result<Self, LoraError> {
         let (rank, max) = (self.rank, dims.narrowest());
         if !(1..=max).contains(&rank) {
             return Err(LoraError::Rank { rank, max });
+        }
+        if let Some(target) = self.targets.layers.iter().find(|&&it| !dims.knows(it)) {
+            let name = target.to_string();
+            return Err(LoraError::NotInModel { name });
         }
         if self.alpha == 0 {
             return Err(LoraError::Alpha);

@@ -40,7 +40,7 @@ struct StackedPair {
 
 impl AdapterStack {
     /// Stacks the adapters of the segments. Returns `None` if there are too many of them, or if one is not prepared for serving.
-    /// `layers` has the projections of each layer's four maps.
+    /// `layers` has the projections of each layer's four maps: into the mixer, out of it, gate and up, down.
     ///
     /// # Errors
     /// What libtorch refuses, for want of memory above all.
@@ -57,9 +57,9 @@ impl AdapterStack {
             return Ok(None);
         }
         let layers = layers.enumerate().map(|(layer, maps)| {
-            let [qkv, o, gate_up, down] =
+            let [into, out, gate_up, down] =
                 maps.map(|parts| StackedPair::new(parts, layer, segments, kind));
-            Ok([qkv?, o?, gate_up?, down?])
+            Ok([into?, out?, gate_up?, down?])
         });
         let firsts = segments.iter().filter_map(|segment| first(segment.lora));
         Ok(Some(Self {
@@ -91,11 +91,11 @@ impl AdapterStack {
         segments: &[Segment<'_>],
         [x, y]: [&Tensor; 2],
     ) -> Result<()> {
-        use Projection::{Down, Gate, K, O, Q, Up, V};
+        use Projection::{Down, Gate, K, NetA, NetB, NetOut, NetQkv, NetZ, O, Q, Up, V};
         let map = match parts.first().map(|part| part.projection) {
             None => return Ok(()),
-            Some(Q | K | V) => 0,
-            Some(O) => 1,
+            Some(Q | K | V | NetA | NetB | NetQkv | NetZ) => 0,
+            Some(O | NetOut) => 1,
             Some(Gate | Up) => 2,
             Some(Down) => 3,
         };

@@ -147,7 +147,7 @@ fn refuses_what_cannot_work() {
     let none = lora_spec(2, 32, LoraTargets::groups(false, false, false));
     assert!(text(none).starts_with("lora targets are empty"));
     let unknown = LoraTargets::named(["q_proj", "embed_tokens"]).unwrap_err();
-    insta::assert_snapshot!(unknown, @r#"lora target "embed_tokens" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head"#);
+    insta::assert_snapshot!(unknown, @r#"lora target "embed_tokens" is unknown: allowed are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, out_proj, lm_head"#);
 }
 
 #[test]

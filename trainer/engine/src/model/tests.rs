@@ -1,7 +1,7 @@
 use super::*;
 use crate::batch::{Keep, Rows};
 use crate::device::Devices;
-use crate::kv::KvPool;
+use crate::kv::{KvPool, StateMove};
 use crate::lora::LoraTargets;
 use crate::testing::tiny_config;
 use crate::tests::watch::watched;
@@ -14,19 +14,27 @@ use serde_json::json;
 const IDS: [u32; 11] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5];
 
 fn pool(model: &Model) -> KvPool {
-    let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
-    KvPool::new(&model.config, budget, model.kind, &model.placement).unwrap()
+    let (config, kind, placement) = (&model.config, model.kind, &model.placement);
+    let budget = KvPool::position_bytes(config, kind) * 256;
+    let pool = KvPool::new(config, budget, kind, placement).unwrap();
+    pool.with_states(config, 8, kind, placement).unwrap()
 }
 
 /// Makes rows of a sequence whose positions are consecutive in the pool from `slot` on.
 fn rows<'a>(ids: &'a [u32], start: usize, slot: usize, lora: Option<&'a Lora>) -> Rows<'a> {
     let past = if ids.len() == 1 { start + 1 } else { start };
     let run = positions(slot, past);
+    let to = 1 + slot / 32;
     Rows {
         ids,
         start,
         slots: (slot + start..slot + start + ids.len()).collect(),
         past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
+        states: StateMove {
+            from: if start == 0 { 0 } else { to },
+            to,
+            kept: Vec::new(),
+        },
         lora,
         keep: Keep::Last,
     }
@@ -97,9 +105,6 @@ fn a_batch_computes_what_each_row_computes_alone() {
             hidden.unwrap().select(1, -1)
         };
         let mut pool = pool(&model);
-        // The third one has cached positions already.
-        let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
-        let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
         let batch = [
             rows(&IDS[..7], 0, 0, None),
             rows(&IDS[3..5], 0, 64, Some(&served[0])),
@@ -116,6 +121,9 @@ fn a_batch_computes_what_each_row_computes_alone() {
             if as_gpu {
                 be_a_gpu(&mut model);
             }
+            // The third one has cached positions already, and a state, which the batch takes further.
+            let past = rows(&IDS[..5], 0, 96, Some(&served[1]));
+            let _hidden = model.forward_batch(&[past], &mut pool).unwrap();
             let got = model.forward_batch(&batch, &mut pool).unwrap();
             assert_eq!(model.stack.borrow().is_some(), as_gpu);
             let distance = distance(&got, &Tensor::cat(&want, 0));
@@ -256,7 +264,7 @@ fn every_family_computes_what_transformers_computes() {
     let rows = Tensor::from_slice(&chosen);
     let wanted = crate::tensors::read(&folder.join("values.safetensors")).unwrap();
     let configs = text["configs"].as_object().unwrap();
-    assert_eq!(configs.len(), 11);
+    assert_eq!(configs.len(), 13);
     for (name, config) in configs {
         let dir = model_folder(config, text["seed"].as_u64().unwrap());
         let mut model = load_model(dir.path());

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::fields::ConfigFields;
-use super::unsupported;
+use super::{rope, unsupported};
 use crate::model_config::fields::Result;
 
 /// Model architectures that one [`layer_forward`](crate::layer::layer_forward) covers.
@@ -18,6 +18,8 @@ pub enum Architecture {
     Qwen3,
     /// Gemma 3, text.
     Gemma3,
+    /// Qwen3.5 (dense), text.
+    Qwen35,
 }
 
 pub(super) struct Described {
@@ -26,19 +28,29 @@ pub(super) struct Described {
     pub(super) text: ConfigFields,
     /// The text model is a part of one that takes images too.
     pub(super) is_part: bool,
+    /// The part of each head that turns with the position.
+    pub(super) rotary: f64,
 }
 
-/// The `model_type` of a model of text and images, whose text part is Gemma 3.
-const GEMMA3_WITH_IMAGES: &str = "gemma3";
-const ALLOWED: &str = "llama, mistral, qwen2, qwen3, gemma3, gemma3_text (dense text models)";
+/// The `model_type` of models of text and images, whose text part is one of ours.
+const WITH_IMAGES: [(&str, Architecture); 2] = [
+    ("gemma3", Architecture::Gemma3),
+    ("qwen3_5", Architecture::Qwen35),
+];
+const ALLOWED: &str =
+    "llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text (dense text models)";
+const PARTIAL: &str = "partial_rotary_factor";
+/// Of Qwen3.5, where a file does not say.
+const QWEN35_ROTARY: f64 = 0.25;
 
 impl Architecture {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Llama,
         Self::Mistral,
         Self::Qwen2,
         Self::Qwen3,
         Self::Gemma3,
+        Self::Qwen35,
     ];
 
     /// The `model_type` of config.json.
@@ -49,6 +61,7 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gemma3 => "gemma3_text",
+            Self::Qwen35 => "qwen3_5_text",
         }
     }
 }
@@ -59,26 +72,32 @@ impl Architecture {
 /// An architecture that this engine does not compute.
 pub(super) fn described(file: ConfigFields) -> Result<Described> {
     let given = file.text("model_type")?;
-    let is_part = given == Some(GEMMA3_WITH_IMAGES);
-    let known = Architecture::ALL.into_iter();
-    let architecture = match given {
-        Some(GEMMA3_WITH_IMAGES) => Some(Architecture::Gemma3),
-        given => known
-            .into_iter()
-            .find(|architecture| given == Some(architecture.name())),
-    };
-    let Some(architecture) = architecture else {
+    let whole = WITH_IMAGES.iter().find(|(name, _)| given == Some(name));
+    let is_part = whole.is_some();
+    let is_named = |architecture: &Architecture| given == Some(architecture.name());
+    let alone = || Architecture::ALL.into_iter().find(is_named);
+    let Some(architecture) = whole.map(|&(_, text)| text).or_else(alone) else {
         let reason = given.and_then(unsupported::reason);
         return Err(file.wrong_because("model_type", reason, ALLOWED));
     };
     let mut text = if is_part { text_part(&file)? } else { file };
+    let mut rotary = 1.0;
     if architecture == Architecture::Gemma3 {
         text.fill_in(gemma3_defaults());
+    }
+    if architecture == Architecture::Qwen35 {
+        text.fill_in(qwen35_defaults());
+        rotary = text.positive(PARTIAL, Some(QWEN35_ROTARY))?;
+        if let Some(rope) = text.object(rope::PARAMETERS)? {
+            rotary = rope.positive(PARTIAL, Some(rotary))?;
+        }
+        text.forget(PARTIAL, rope::PARAMETERS);
     }
     Ok(Described {
         architecture,
         text,
         is_part,
+        rotary,
     })
 }
 
@@ -99,5 +118,15 @@ fn gemma3_defaults() -> serde_json::Value {
         "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6,
         "eos_token_id": 1, "tie_word_embeddings": true, "sliding_window": 4096, "sliding_window_pattern": 6,
         "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+    })
+}
+
+/// The defaults of transformers' `Qwen3_5TextConfig`.
+fn qwen35_defaults() -> serde_json::Value {
+    json!({
+        "vocab_size": 248_320, "hidden_size": 4096, "intermediate_size": 12_288, "num_hidden_layers": 32,
+        "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 32_768,
+        "rms_norm_eps": 1e-6, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 32, "full_attention_interval": 4,
     })
 }

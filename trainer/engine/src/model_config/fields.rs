@@ -57,6 +57,14 @@ impl ConfigFields {
         }
     }
 
+    /// Removes a field here and in the object `within`.
+    pub(super) fn forget(&mut self, name: &str, within: &str) {
+        self.map.remove(name);
+        if let Some(Value::Object(inner)) = self.map.get_mut(within) {
+            inner.remove(name);
+        }
+    }
+
     pub(super) fn take_from(&mut self, other: &Self, names: &[&str]) {
         for name in names {
             if let Some(value) = other.get(name) {

@@ -55,6 +55,10 @@ pub(super) fn read(
 
 fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Result<Vec<bool>> {
     let all = |is_sliding: bool| Ok(vec![is_sliding; n_layers]);
+    // Its list says which layers attend; see `delta`.
+    if architecture == Architecture::Qwen35 {
+        return all(false);
+    }
     let listed = listed(c, n_layers)?;
     match architecture {
         // transformers reads no list here.
@@ -63,7 +67,7 @@ fn sliding(c: &ConfigFields, architecture: Architecture, n_layers: usize) -> Res
         {
             Err(c.wrong("layer_types", "\"full_attention\" for every layer"))
         }
-        Architecture::Llama => all(false),
+        Architecture::Llama | Architecture::Qwen35 => all(false),
         Architecture::Mistral => all(c.has("sliding_window") || !c.is_written("sliding_window")),
         Architecture::Qwen2 | Architecture::Qwen3 => {
             let is_on = c.flag("use_sliding_window", false)?;

@@ -6,6 +6,8 @@ use crate::model_config::fields::Result;
 /// The layers that see everything, in `layer_types` and `rope_parameters`.
 pub(super) const FULL: &str = "full_attention";
 
+pub(super) const PARAMETERS: &str = "rope_parameters";
+
 /// How rotary angles are stretched beyond the length trained first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
@@ -112,6 +114,16 @@ fn scaling(rope: &ConfigFields, c: &ConfigFields) -> Result<RopeScaling> {
         Some("yarn") => yarn(rope, c),
         Some(_) => Err(rope.wrong(kind, "default, linear, llama3, yarn")),
     }
+}
+
+/// How many numbers of each head turn, `factor` of them all.
+pub(super) fn turned(c: &ConfigFields, factor: f64, head_dim: i64) -> Result<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the head")]
+    let turned = (head_dim as f64 * factor.min(1.0)) as i64;
+    if turned == 0 || turned % 2 != 0 {
+        return Err(c.wrong("head_dim", "one of which an even part above 0 is rotated"));
+    }
+    Ok(turned)
 }
 
 /// Refuses angles of a part of each head.

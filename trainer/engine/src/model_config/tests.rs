@@ -1,4 +1,5 @@
 mod gemma3;
+mod qwen35;
 mod unsupported;
 
 use super::*;
@@ -135,7 +136,7 @@ fn refusals_name_file_field_value_and_what_is_allowed() {
         refusal("vocab_size", Value::Null),
     ];
     insta::assert_snapshot!(messages.join("\n"), @r#"
-    m/config.json: model_type is "gpt2", allowed: llama, mistral, qwen2, qwen3, gemma3, gemma3_text (dense text models)
+    m/config.json: model_type is "gpt2", allowed: llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text (dense text models)
     m/config.json: rope_scaling.rope_type is "longrope", allowed: default, linear, llama3, yarn
     m/config.json: num_key_value_heads is 3, allowed: a divisor of num_attention_heads (4)
     m/config.json: hidden_size is -1, allowed: a whole number from 1 to 1048576

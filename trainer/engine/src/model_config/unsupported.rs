@@ -5,17 +5,10 @@ use super::rope;
 use crate::model_config::fields::Result;
 
 pub(super) fn reason(model_type: &str) -> Option<&'static str> {
-    const EXPERTS: &str = "mixture of experts is not supported";
+    const EXPERTS: &str = "a mixture of experts, which this engine does not compute: train it at Tinker or with SkyRL, and serve it with vLLM";
     match model_type {
-        "qwen3_5" | "qwen3_5_text" => Some(
-            "three of four layers are linear attention (gated delta nets), which is not supported",
-        ),
-        "qwen3_next" | "qwen3_5_moe" | "qwen3_5_moe_text" => {
-            Some("linear attention (gated delta nets) and mixture of experts are not supported")
-        }
-        "mixtral" | "deepseek_v2" | "deepseek_v3" | "gpt_oss" | "llama4" | "llama4_text" => {
-            Some(EXPERTS)
-        }
+        "qwen3_next" | "mixtral" | "deepseek_v2" | "deepseek_v3" | "gpt_oss" | "llama4"
+        | "llama4_text" => Some(EXPERTS),
         "gemma2" => Some("soft caps on scores and logits are not supported"),
         "gemma3n" | "gemma3n_text" => Some("embeddings of each layer are not supported"),
         "mamba" | "mamba2" | "falcon_mamba" => Some("state space layers are not supported"),

@@ -7,6 +7,7 @@ use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
 use super::forward::{Kept, LayerGraph, whole};
 use super::graph::leaf;
+use super::net::AtPlaces;
 use super::work::{PassWork, TrainOut};
 use crate::aten::vjp;
 use crate::lora::{LayerLora, Projection};
@@ -25,22 +26,28 @@ const SECOND: [Projection; 4] = [
 #[derive(Debug)]
 pub(super) struct LayerBackward {
     layer: usize,
+    /// Which of all parameters is the layer's first.
+    pub(super) first_param: usize,
     /// The gradient by the layer's output, `[1, t, d]`.
-    grad: Tensor,
-    lora: LayerLora,
+    pub(super) grad: Tensor,
+    pub(super) lora: LayerLora,
     /// The layer's input, `[1, t, d]`, if the layer must be computed again.
-    x: Option<Tensor>,
+    pub(super) x: Option<Tensor>,
     projected: Vec<Projected>,
     keys: Option<[Tensor; 2]>,
     /// The gradients by keys and values of the whole row, `[1, kv_heads, t, e]`, f32; `None` in a row of one chunk.
     key_grads: Option<[Tensor; 2]>,
     /// The gradients by the queries of the finished chunks, `[1, heads, c, e]` each.
     query_grads: Vec<Tensor>,
-    outputs: std::vec::IntoIter<OutputChunk>,
-    n_outputs_done: usize,
-    n_projected_done: usize,
+    pub(super) outputs: std::vec::IntoIter<OutputChunk>,
+    pub(super) n_outputs_done: usize,
+    pub(super) n_projected_done: usize,
     /// The gradients by the layer's input, chunk by chunk, `[1, c, d]` each.
-    input_grads: Vec<Tensor>,
+    pub(super) input_grads: Vec<Tensor>,
+    /// What chunks of a gated delta net leave, if the layer must be computed again.
+    pub(super) at_places: AtPlaces,
+    /// The gradients by what earlier chunks have left.
+    pub(super) grads_at_places: AtPlaces,
 }
 
 // === impl LayerBackward ===
@@ -69,6 +76,10 @@ impl LayerBackward {
         };
         Ok(Some(Self {
             layer,
+            first_param: work
+                .lora
+                .as_ref()
+                .map_or(0, |lora| lora.n_params_before(layer)),
             grad,
             lora: graph.lora,
             x,
@@ -80,6 +91,8 @@ impl LayerBackward {
             n_outputs_done: 0,
             n_projected_done: 0,
             input_grads: Vec::new(),
+            at_places: AtPlaces::new(),
+            grads_at_places: AtPlaces::new(),
         }))
     }
 
@@ -90,6 +103,9 @@ impl LayerBackward {
         model: &Model,
         out: &mut TrainOut,
     ) -> Result<bool> {
+        if self.context(model).is_net() {
+            return self.net_step(chunks, model, out);
+        }
         let several = chunks.len() > 1;
         if several && self.projected.len() < chunks.len() {
             let chunk = &chunks[self.projected.len()];
@@ -116,7 +132,7 @@ impl LayerBackward {
         }
     }
 
-    fn context<'a>(&'a self, model: &'a Model) -> LayerContext<'a> {
+    pub(super) fn context<'a>(&'a self, model: &'a Model) -> LayerContext<'a> {
         LayerContext {
             model,
             layer: self.layer,
@@ -126,7 +142,7 @@ impl LayerBackward {
     }
 
     /// There unless the graph is.
-    fn x(&self) -> Result<&Tensor> {
+    pub(super) fn x(&self) -> Result<&Tensor> {
         let gone = || TchError::Torch("a layer's graph was kept, but not whole".into());
         self.x.as_ref().ok_or_else(gone)
     }
@@ -150,7 +166,7 @@ impl LayerBackward {
         };
         let both = [FIRST.as_slice(), &SECOND].concat();
         let which = if several { &SECOND } else { both.as_slice() };
-        let params = params(&self.lora, self.layer, which);
+        let params = params(&self.lora, self.first_param, which);
         let mut leaves: Vec<&Tensor> = params.iter().map(|(_, param)| *param).collect();
         leaves.extend(&output.input);
         // Below the first layer nothing is trained but the projections themselves.
@@ -175,7 +191,7 @@ impl LayerBackward {
     fn first(&mut self, chunk: &Chunk, out: &mut TrainOut) -> Result<()> {
         let at = self.n_projected_done;
         let Projected { input, qkv } = &self.projected[at];
-        let params = params(&self.lora, self.layer, &FIRST);
+        let params = params(&self.lora, self.first_param, &FIRST);
         let mut leaves: Vec<&Tensor> = params.iter().map(|(_, param)| *param).collect();
         leaves.extend(input);
         let (Some([k, v]), Some(q)) = (&self.key_grads, self.query_grads.get(at)) else {
@@ -222,8 +238,12 @@ impl LayerBackward {
     }
 }
 
-fn params<'a>(lora: &'a LayerLora, layer: usize, which: &[Projection]) -> Vec<(usize, &'a Tensor)> {
-    let mut next = layer * lora.params().count();
+pub(super) fn params<'a>(
+    lora: &'a LayerLora,
+    first: usize,
+    which: &[Projection],
+) -> Vec<(usize, &'a Tensor)> {
+    let mut next = first;
     let mut found = Vec::new();
     for projection in Projection::ALL {
         let Some(pair) = lora.get(projection) else {
@@ -237,7 +257,7 @@ fn params<'a>(lora: &'a LayerLora, layer: usize, which: &[Projection]) -> Vec<(u
     found
 }
 
-fn add(params: &[(usize, &Tensor)], grads: &[Tensor], out: &mut TrainOut) -> Result<()> {
+pub(super) fn add(params: &[(usize, &Tensor)], grads: &[Tensor], out: &mut TrainOut) -> Result<()> {
     for (&(index, _), grad) in params.iter().zip(grads) {
         let _ = out.gradients[index].f_add_(&grad.f_to_kind(Kind::Float)?)?;
     }

@@ -10,6 +10,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::net::{self, NetChunk};
 use super::sizes::SliceSizes;
 use crate::aten::Part;
 use crate::attention::window;
@@ -29,6 +30,8 @@ pub(super) struct Chunk {
     /// Places before it that some place of it sees, in order.
     keys: Vec<PlaceSpan>,
     parts: Vec<BranchPart>,
+    /// For gated delta nets, if the model has some.
+    pub(super) net: Option<NetChunk>,
     /// As [`SliceSizes::as_gpu`].
     as_gpu: bool,
 }
@@ -65,18 +68,22 @@ pub(super) fn cut(row: &Row, sizes: SliceSizes, model: &Model) -> Result<Vec<Chu
     let positions: Vec<i64> = row.contents().flat_map(|(_, at)| at.map(to_i64)).collect();
     let n = row.len().div_ceil((limit + limit / 4).max(1)).max(1);
     let edge = |i: usize| row.len() * i / n;
+    let nets = model.config.delta.map(|net| (net.kernel, net::before(row)));
     let chunks = (0..n).map(|i| {
         let (start, len) = (edge(i), edge(i + 1) - edge(i));
         let span = PlaceSpan { start, len };
         let positions = positions[span.start..span.end()].to_vec();
         let here = Tensor::f_from_slice(&positions)?;
         let (keys, parts) = seen(row, span);
+        let net = nets.as_ref();
+        let net = net.map(|(kernel, before)| NetChunk::new(before, span, *kernel, model));
         Ok(Chunk {
             span,
             ropes: model.angles(&here.f_to_device(model.placement.first())?)?,
             positions,
             keys,
             parts,
+            net: net.transpose()?,
             as_gpu: sizes.as_gpu,
         })
     });

@@ -5,12 +5,14 @@
 //! first, and leaves the gradients by queries, keys and values that the first round then takes further. A row of one
 //! chunk does both at once.
 
-use tch::Tensor;
+use tch::{TchError, Tensor};
 
 use super::chunk::{Chunk, Sight};
 use super::graph::{leaf, with_grad};
+use super::net::{AtPlaces, NetEdges};
 use crate::attention;
-use crate::layer::{self, LayerWeights, mlp_half};
+use crate::delta::DeltaPast;
+use crate::layer::{self, AttentionWeights, LayerWeights, Mixer, mlp_half};
 use crate::lora::LayerLora;
 use crate::model::Model;
 use crate::rope::RopeSlice;
@@ -31,7 +33,7 @@ pub(super) struct Projected {
     /// The layer's input as a variable, `[1, c, d]`; `None` without a graph, and in the first layer, below
     /// which nothing is trained.
     pub(super) input: Option<Tensor>,
-    /// `q`: `[1, heads, c, e]`; `k` and `v`: `[1, kv_heads, c, e]`; all in the engine's dtype.
+    /// `q`: `[1, heads, c, e]`, with gates twice the heads; `k` and `v`: `[1, kv_heads, c, e]`; all in the engine's dtype.
     pub(super) qkv: [Tensor; 3],
 }
 
@@ -43,6 +45,8 @@ pub(super) struct OutputChunk {
     /// The queries, and the keys and values that the chunk sees, `[1, kv_heads, s, e]`, as variables. `None` without a
     /// graph, and if both rounds are one.
     pub(super) seen: Option<[Tensor; 3]>,
+    /// Of a gated delta net.
+    pub(super) edges: Option<NetEdges>,
     /// `[1, c, d]`, f32.
     pub(super) y: Tensor,
 }
@@ -89,10 +93,70 @@ impl LayerContext<'_> {
                     }
                 }
             };
-            let mid = x.f_add(&self.attend(chunk, &qkv)?)?;
-            let y = mlp_half(&self.model.config, self.weights(), self.lora, &mid)?;
-            Ok(OutputChunk { input, seen, y })
+            Ok(OutputChunk {
+                input,
+                seen,
+                edges: None,
+                y: self.rest(&x, &self.attend(chunk, &qkv)?)?,
+            })
         })
+    }
+
+    /// The output of a chunk of a gated delta net, which goes on from what is `known` of earlier places.
+    ///
+    /// # Errors
+    /// What libtorch refuses.
+    pub(super) fn net_output(
+        &self,
+        chunk: &Chunk,
+        x: &Tensor,
+        known: &AtPlaces,
+    ) -> Result<OutputChunk> {
+        let (Mixer::Delta(net), Some(cut)) = (&self.weights().mixer, &chunk.net) else {
+            return Err(of_another_kind());
+        };
+        let past = cut.past(net, known, x)?;
+        self.with(|| {
+            let (x, input) = self.input(chunk, x)?;
+            let is_variable = self.graph && cut.has_given();
+            let (past, given) = if is_variable {
+                let (states, tails) = (leaf(&past.states)?, leaf(&past.tails)?);
+                let given = [states.shallow_clone(), tails.shallow_clone()];
+                (DeltaPast { states, tails }, Some(given))
+            } else {
+                (past, None)
+            };
+            let config = &self.model.config;
+            let kind = net.input.weight.kind()?;
+            let normed = layer::input_normed(config, self.weights(), kind, &x)?;
+            let plan = cut.plan.of(&self.model.placement, self.layer)?;
+            let (mixed, left) = net.mix(&normed, self.lora.into(), &past, plan, config.norm_eps)?;
+            let out = layer::mixed_out(config, self.weights(), self.lora, &mixed)?;
+            Ok(OutputChunk {
+                input,
+                seen: None,
+                edges: Some(NetEdges { given, left }),
+                y: self.rest(&x, &out)?,
+            })
+        })
+    }
+
+    /// The rest of a layer, from its input and what its mixer adds.
+    fn rest(&self, x: &Tensor, out: &Tensor) -> Result<Tensor> {
+        let mid = x.f_add(out)?;
+        mlp_half(&self.model.config, self.weights(), self.lora, &mid)
+    }
+
+    /// Whether the layer is a gated delta net.
+    pub(super) fn is_net(&self) -> bool {
+        matches!(self.weights().mixer, Mixer::Delta(_))
+    }
+
+    fn attention(&self) -> Result<&AttentionWeights> {
+        match &self.weights().mixer {
+            Mixer::Attention(attention) => Ok(attention),
+            Mixer::Delta(_) => Err(of_another_kind()),
+        }
     }
 
     fn with<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -123,7 +187,8 @@ impl LayerContext<'_> {
     }
 
     fn qkv(&self, x: &Tensor, rope: &RopeSlice) -> Result<[Tensor; 3]> {
-        let [q, k, v] = layer::qkv(&self.model.config, self.weights(), self.lora, x, rope)?;
+        let (config, mixer) = (&self.model.config, self.attention()?);
+        let [q, k, v] = layer::qkv(config, self.weights(), mixer, self.lora, x, rope)?;
         Ok([
             q.f_transpose(1, 2)?,
             k.f_transpose(1, 2)?,
@@ -135,11 +200,19 @@ impl LayerContext<'_> {
     fn attend(&self, chunk: &Chunk, qkv: &[Tensor; 3]) -> Result<Tensor> {
         let device = self.model.placement.of(self.layer);
         let window = *self.model.windows.of(self.layer)?;
+        let [q, k, v] = qkv;
+        let (q, gate) = layer::without_gate(&self.model.config, q)?;
+        let qkv = [&q, k, v];
         let mixed = match chunk.sight(window, self.model, device)? {
-            Sight::Samples(n) => attention::samples(qkv.each_ref(), n)?,
-            Sight::Parts(parts) => attention::in_parts(qkv.each_ref(), &parts)?,
-            Sight::Mask(mask) => attention::whole(qkv.each_ref(), Some(&mask))?,
+            Sight::Samples(n) => attention::samples(qkv, n)?,
+            Sight::Parts(parts) => attention::in_parts(qkv, &parts)?,
+            Sight::Mask(mask) => attention::whole(qkv, Some(&mask))?,
         };
-        layer::attention_out(&self.model.config, self.weights(), self.lora, &mixed)
+        let mixed = layer::gated_by(mixed, gate)?;
+        layer::mixed_out(&self.model.config, self.weights(), self.lora, &mixed)
     }
+}
+
+fn of_another_kind() -> TchError {
+    TchError::Torch("a layer was computed as one of another kind".into())
 }

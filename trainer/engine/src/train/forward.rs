@@ -5,6 +5,7 @@ use tch::{TchError, Tensor};
 use super::chunk::Chunk;
 use super::compute::{LayerContext, OutputChunk, Projected};
 use super::graph::leaf;
+use super::net::AtPlaces;
 use super::work::PassWork;
 use crate::lora::LayerLora;
 use crate::model::Model;
@@ -21,6 +22,8 @@ pub(super) struct LayerForward {
     projected: Vec<Projected>,
     /// Keys and values of the whole row, `[1, kv_heads, t, e]`, once they are complete.
     keys: Option<[Tensor; 2]>,
+    /// What a gated delta net has left so far.
+    at_places: AtPlaces,
     outputs: Vec<OutputChunk>,
 }
 
@@ -55,6 +58,7 @@ impl LayerForward {
             graph,
             projected: Vec::new(),
             keys: None,
+            at_places: AtPlaces::new(),
             outputs: Vec::new(),
         })
     }
@@ -71,6 +75,15 @@ impl LayerForward {
             lora: self.lora.as_ref(),
             graph: self.graph,
         };
+        if context.is_net() {
+            let chunk = &chunks[self.outputs.len()];
+            let output = context.net_output(chunk, &self.x, &self.at_places)?;
+            if let (Some(edges), Some(cut)) = (&output.edges, &chunk.net) {
+                cut.note(&edges.left, &mut self.at_places)?;
+            }
+            self.outputs.push(output);
+            return Ok(self.outputs.len() == chunks.len());
+        }
         if chunks.len() > 1 && self.keys.is_none() {
             let chunk = &chunks[self.projected.len()];
             self.projected.push(context.project(chunk, &self.x)?);

@@ -62,6 +62,9 @@ const HEAD_GPU: usize = 512;
 /// The rank of adapters for which a GPU's sizes are counted.
 const RANK: i64 = 32;
 
+/// Positions of a piece of a gated delta net.
+const PIECE: usize = 64;
+
 /// Without knowledge of the machine's memory: what any machine has that runs a model at all.
 const UNKNOWN: usize = 2 << 30;
 
@@ -153,11 +156,20 @@ impl Costs {
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
         let (narrow, wide) = (width(model.kind), size_of::<f32>());
         let (d, f) = (n(config.hidden), n(config.intermediate));
-        let q = n(config.n_heads * config.head_dim);
+        let gate = if config.output_gate { 2 } else { 1 };
+        let q = n(config.n_heads * config.head_dim) * gate;
         let kv = n(config.n_kv_heads * config.head_dim);
         // What autograd saves. Attention: the input; the normed input in f32 for A of q, k and v; queries, keys,
         // values, the mix and the mix in f32. MLP: its input; the normed one in f32 for gate and up; gate, its silu, up;
         // their product in f32. The narrow side of every adapter, twice.
+        // Of gated delta nets in f32: the convolution's inputs and sum, queries and keys of each value head eight times over, values and
+        // outputs nine times, five triangles of a piece, and three states for each piece.
+        let net = config.delta.map_or(0, |net| {
+            let (qkv, values) = (n(net.qkv()), n(net.values()));
+            let keys = n(net.n_v_heads * net.k_dim);
+            let pieces = 5 * PIECE * n(net.n_v_heads) + 3 * n(net.state()) / PIECE;
+            (3 * qkv + 8 * keys + 9 * values + pieces) * wide + (qkv + 2 * values) * narrow
+        });
         let (attention, mlp, down) = if sizes.as_gpu {
             // On a GPU, adapters take the normed input and the mix in the model's dtype, and norms are fused. So attention saves the
             // input, the normed input, queries, keys and values before and after their rotation, the mix and its log-sum-exps. The
@@ -179,7 +191,7 @@ impl Costs {
         let low = 7 * 2 * n(rank) * wide;
         Self {
             input: d * wide,
-            graph: attention + mlp + added + low,
+            graph: attention.max(net + d * (wide + narrow)) + mlp + added + low,
             down,
             keys: 2 * kv * narrow,
             at_work: 6 * d * wide + kv * (4 * narrow + 2 * wide),
@@ -242,7 +254,10 @@ fn made(model: &Model) -> (usize, usize) {
     let n = |x: i64| usize::try_from(x).unwrap_or(0);
     let (d, f, e) = (n(config.hidden), n(config.intermediate), n(config.head_dim));
     let heads = 2 * n(config.n_heads) + 2 * n(config.n_kv_heads);
-    let layer = d * (heads * e + 3 * f);
+    let nets = config
+        .delta
+        .map_or(0, |net| n(net.qkv() + 2 * net.values()));
+    let layer = d * ((heads * e).max(nets) + 3 * f);
     let width = width(model.kind);
     (layer * width, n(config.vocab) * d * width)
 }

@@ -51,6 +51,10 @@ fn numbers_of(config: &ModelConfig) -> String {
     let text = format!("{name} heads {heads} {kv_heads} eps {eps} {layers}");
     match config.architecture {
         Architecture::Gemma3 => format!("{text} queries {queries}"),
+        Architecture::Qwen35 => {
+            let keys = config.delta.map_or(0, |net| net.n_k_heads);
+            format!("{text} rotary {} linear {keys}", config.rotary)
+        }
         _ => text,
     }
 }

@@ -67,8 +67,12 @@ impl SafeFiles {
             }
         }
         let known: BTreeSet<&str> = expected.iter().map(|(name, _)| name.as_str()).collect();
-        let harmless =
-            |name: &str| name.ends_with(".rotary_emb.inv_freq") || (tied && name == LM_HEAD);
+        // Heads that guess tokens after the next (`mtp.`) change no logit.
+        let harmless = |name: &str| {
+            name.ends_with(".rotary_emb.inv_freq")
+                || name.starts_with("mtp.")
+                || (tied && name == LM_HEAD)
+        };
         let other =
             |(name, _): &(&String, &TensorEntry)| !known.contains(name.as_str()) && !harmless(name);
         match self.entries.iter().find(other) {
@@ -113,7 +117,7 @@ impl SafeFiles {
 fn name_in_part(name: String) -> Option<String> {
     // These are the prefixes before and after transformers 4.52.
     const TEXT: [(&str, &str); 2] = [("language_model.", ""), ("model.language_model.", "model.")];
-    const IMAGES: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
+    const IMAGES: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
     for (theirs, ours) in TEXT {
         if let Some(rest) = name.strip_prefix(theirs) {
             return Some(format!("{ours}{rest}"));

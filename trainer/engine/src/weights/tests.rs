@@ -154,7 +154,7 @@ fn what_does_not_fit_together_is_told_in_words() {
         with("quantization_config", json!({"bits": 4})),
     ];
     insta::assert_snapshot!(messages.join("\n"), @r#"
-    DIR/config.json: model_type is "gemma2" (soft caps on scores and logits are not supported), allowed: llama, mistral, qwen2, qwen3, gemma3, gemma3_text (dense text models)
+    DIR/config.json: model_type is "gemma2" (soft caps on scores and logits are not supported), allowed: llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text (dense text models)
     DIR is damaged or no model file: tensor model.layers.2.input_layernorm.weight is missing
     DIR/model.safetensors: tensor is model.layers.1.input_layernorm.weight, allowed: the tensors that config.json calls for
     DIR/model.safetensors: the shape of model.layers.0.mlp.gate_proj.weight is [64, 32], allowed: [65, 32] by config.json

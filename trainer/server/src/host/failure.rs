@@ -102,7 +102,9 @@ pub(super) fn generate(error: &GenerateError) -> SamplerError {
 fn lora(error: &LoraError, text: String) -> ApiError {
     match error {
         LoraError::Rank { .. } => ApiError::field("rank", text),
-        LoraError::NoTargets | LoraError::UnknownTarget { .. } => ApiError::field("targets", text),
+        LoraError::NoTargets | LoraError::UnknownTarget { .. } | LoraError::NotInModel { .. } => {
+            ApiError::field("targets", text)
+        }
         LoraError::Alpha => ApiError::field("lora_alpha", text),
         LoraError::Missing { .. } | LoraError::Unexpected { .. } | LoraError::Shape { .. } => {
             ApiError::bad(text)

@@ -8,7 +8,16 @@ async fn forward(rig: &Rig, run: &str, adapter: bool) -> Value {
 
 #[tokio::test]
 async fn a_run_learns_is_saved_and_serves() {
-    let rig = rig();
+    learns_is_saved_and_serves(rig()).await;
+}
+
+#[tokio::test]
+async fn a_run_of_gated_delta_nets_learns_is_saved_and_serves() {
+    let folder = folder_of(&tiny_nets(4));
+    learns_is_saved_and_serves(rig_in(folder, ServerLimits::default(), None)).await;
+}
+
+async fn learns_is_saved_and_serves(rig: Rig) {
     let (_, health) = rig.get("/v1/health").await;
     // A proxy without rl.model sends its chats here as soon as there is a name.
     assert_eq!(json!([health["model"], health["step"]]), json!(["tiny", 0]));

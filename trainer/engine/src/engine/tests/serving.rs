@@ -19,8 +19,12 @@ fn place(fields: &[(&str, Value)]) -> Place {
 
 /// Makes a core with room for so many positions.
 pub(super) fn core(place: &Place, positions: usize) -> Core {
-    let config = place.with_kv_budget(positions * POSITION);
-    Core::load(&config).unwrap().0
+    core_of(place, positions * POSITION)
+}
+
+/// Makes a core with so many bytes for keys, values and states.
+pub(super) fn core_of(place: &Place, budget: usize) -> Core {
+    Core::load(&place.with_kv_budget(budget)).unwrap().0
 }
 
 /// Takes the available output.
@@ -68,7 +72,7 @@ fn alone(place: &Place, request: &GenerateRequest) -> Vec<u32> {
 }
 
 /// Returns whether all pages are free or evictable.
-fn nothing_is_held(core: &Core) -> bool {
+pub(super) fn nothing_is_held(core: &Core) -> bool {
     let (available, all) = core.serving().pages();
     available == all
 }

@@ -32,6 +32,52 @@ fn a_running_sequence_shares_its_full_pages() {
     assert_eq!(blocks.begin(0, &other).n_known(), 16);
 }
 
+/// Makes a table as [`computed`] does, of a model with states, in two steps.
+fn computed_with_states(blocks: &mut BlockManager, ids: &[u32]) -> PageTable {
+    let mut table = blocks.begin(0, ids);
+    let middle = ids.len() / 2;
+    for to in [middle.max(table.n_known()), ids.len()] {
+        let step = (table.n_known(), to);
+        assert!(blocks.reserve(&mut table, to));
+        assert!(blocks.reserve_states(&mut table, step, ids.len()));
+        blocks.stepped(&mut table, to, ids.len());
+        blocks.publish(&mut table, ids, to);
+    }
+    table
+}
+
+#[test]
+fn a_sequence_goes_on_from_the_last_page_with_a_state() {
+    let mut blocks = BlockManager::new(200).with_states(20);
+    let first = computed_with_states(&mut blocks, &ids(100));
+    let states = first.states(100);
+    blocks.release(first);
+    let next = blocks.begin(0, &ids(120));
+    assert_eq!(next.n_known(), 96, "the state of the prompt's last page");
+    assert_ne!(
+        next.states(96).from,
+        states.from,
+        "one of 96 positions, not of 100"
+    );
+    blocks.release(next);
+    let mut other = ids(120);
+    other[70] = 999;
+    let parted = computed_with_states(&mut blocks, &other);
+    blocks.release(parted);
+    other[70] = 998;
+    assert_eq!(
+        blocks.begin(0, &other).n_known(),
+        64,
+        "where two have parted"
+    );
+    while blocks.tree.evict_state() {}
+    assert_eq!(
+        blocks.begin(0, &other).n_known(),
+        0,
+        "pages alone are not enough"
+    );
+}
+
 #[test]
 fn what_is_computed_twice_is_kept_once() {
     let mut blocks = BlockManager::new(20);
@@ -118,8 +164,8 @@ fn check(blocks: &BlockManager, live: &[(PageTable, Vec<u32>, usize)]) {
 
 proptest! {
     #[test]
-    fn pages_are_counted_whatever_happens(steps in steps()) {
-        let mut blocks = BlockManager::new(16);
+    fn pages_and_states_are_counted_whatever_happens(steps in steps(), n_states in 0..12_usize) {
+        let mut blocks = BlockManager::new(16).with_states(n_states);
         let mut live: Vec<(PageTable, Vec<u32>, usize)> = Vec::new();
         for step in steps {
             match step {
@@ -133,9 +179,15 @@ proptest! {
                 Step::Run(at, n) if at < live.len() => {
                     let (table, ids, cached) = &mut live[at];
                     blocks.adopt(table, ids);
-                    let to = ids.len().min(table.n_known().max(*cached) + n);
-                    if blocks.reserve(table, to) {
+                    *cached = table.n_known().max(*cached);
+                    let to = ids.len().min(*cached + n);
+                    let step = (*cached, to);
+                    if to > *cached
+                        && blocks.reserve(table, to)
+                        && blocks.reserve_states(table, step, ids.len())
+                    {
                         *cached = to;
+                        blocks.stepped(table, to, ids.len());
                         blocks.publish(table, ids, to);
                     }
                 }
@@ -148,5 +200,8 @@ proptest! {
             blocks.release(table);
         }
         prop_assert_eq!(blocks.n_available(), 16);
+        while blocks.tree.evict_state() {}
+        let free = blocks.states.iter().flat_map(|it| std::iter::from_fn(|| it.take()));
+        prop_assert_eq!(free.collect::<Vec<_>>().len(), n_states);
     }
 }

@@ -15,9 +15,8 @@ fn what_is_not_supported_says_what_it_is() {
     let parts =
         json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}});
     let messages = [
-        of_type("qwen3_5"),
-        of_type("qwen3_5_text"),
         of_type("qwen3_next"),
+        of_type("qwen3_5_moe"),
         of_type("qwen3_moe"),
         of_type("mixtral"),
         of_type("gemma2"),

@@ -62,6 +62,20 @@ impl Setting {
         }
     }
 
+    /// As allowed for a model, which may have gated delta nets.
+    pub(super) fn for_model(&self, model: &Model) -> Self {
+        let is_wider = self.kind == Kind::BFloat16 && model.config.delta.is_some();
+        let limit = if is_wider {
+            NETS_BF16_LIMIT
+        } else {
+            self.limit
+        };
+        Self {
+            limit,
+            ..self.clone()
+        }
+    }
+
     pub(super) fn load(&self, folder: &Path) -> Model {
         Model::load(folder, self.kind, &self.devices).unwrap()
     }
@@ -77,6 +91,13 @@ pub(super) fn folder(name: &str) -> PathBuf {
 /// Of numbers with 8 bits, through all layers and back. Transformers' own bf16 gives single gradients that are 0.03 to 0.12 from
 /// those in f32.
 const BF16_LIMIT: f64 = 0.15;
+
+/// The same with gated delta nets: 1.25 times the 0.173 that transformers' own bf16 gives, as above. Both have it at one parameter,
+/// where ours gives 0.200.
+const NETS_BF16_LIMIT: f64 = 0.22;
+
+/// For the map that gives how fast states decay, of which transformers' own bf16 gives 0.50.
+const DECAY_BF16_LIMIT: f64 = 0.55;
 
 /// `values.json` and `values.safetensors` of a folder.
 pub(super) struct Golden {
@@ -96,11 +117,25 @@ pub(super) struct Text {
 
 /// `values.json` of `families/`.
 #[derive(Deserialize)]
-pub(super) struct Families {
-    pub(super) seed: u64,
-    pub(super) configs: BTreeMap<String, serde_json::Value>,
+pub(crate) struct Families {
+    pub(crate) seed: u64,
+    pub(crate) configs: BTreeMap<String, serde_json::Value>,
     pub(super) datums: Vec<GoldenDatum>,
     pub(super) losses: BTreeMap<String, BTreeMap<String, f64>>,
+    pub(crate) turns: BTreeMap<String, Vec<Turn>>,
+}
+
+/// What is new in a turn's prompt, and the greedy reply to the whole session.
+#[derive(Deserialize)]
+pub(crate) struct Turn {
+    pub(crate) new: Vec<u32>,
+    pub(crate) reply: Vec<u32>,
+}
+
+/// `values.json` of `families/`.
+pub(crate) fn families() -> Families {
+    let bytes = std::fs::read(folder("families").join("values.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
 }
 
 #[derive(Clone, Deserialize)]
@@ -132,7 +167,12 @@ impl Golden {
         let wanted = &self.tensors[name];
         assert_eq!(found.size(), wanted.size(), "{name}");
         let distance = distance(&found.to_device(tch::Device::Cpu), wanted);
-        let limit = self.setting.limit;
+        let is_decay = name.contains("linear_attn.in_proj_a.");
+        let limit = if is_decay && self.setting.kind == Kind::BFloat16 {
+            DECAY_BF16_LIMIT
+        } else {
+            self.setting.limit
+        };
         assert!(distance <= limit, "{name}: {distance:e}, allowed {limit:e}");
         if distance > self.worst.0 {
             self.worst = (distance, name.into());

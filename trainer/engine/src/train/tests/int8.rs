@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::Devices;
+use crate::layer::{AttentionWeights, Mixer};
 use crate::matrix::{Matrix, Quantization};
 use crate::optim::AdamConfig;
 use crate::run::{OpenRun, RunConfig};
@@ -17,7 +18,13 @@ fn models(kind: Kind) -> [Model; 3] {
     unrolled.quantization = None;
     let weights = &mut unrolled.weights;
     let layers = weights.layers.iter_mut();
-    let linears = layers.flat_map(|l| [&mut l.qkv, &mut l.o, &mut l.gate_up, &mut l.down]);
+    let linears = layers.flat_map(|l| {
+        let Mixer::Attention(attention) = &mut l.mixer else {
+            panic!("it attends")
+        };
+        let AttentionWeights { qkv, o, .. } = attention;
+        [qkv, o, &mut l.gate_up, &mut l.down]
+    });
     let matrices = linears.map(|linear| &mut linear.weight);
     for matrix in matrices.chain([&mut weights.embed, &mut weights.lm_head]) {
         assert!(matches!(matrix, Matrix::Int8 { .. }));

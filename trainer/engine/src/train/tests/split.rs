@@ -8,20 +8,26 @@ use serde_json::json;
 use super::*;
 use crate::batch::{Keep, Rows};
 use crate::device::Devices;
-use crate::kv::KvPool;
+use crate::kv::{KvPool, StateMove};
 use crate::optim::AdamConfig;
 use crate::run::{OpenRun as TrainingRun, RunConfig};
-use crate::tests::{model_folder, positions, tiny_with};
+use crate::tests::{model_folder, positions, tiny_nets, tiny_with};
 
 const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
 
 /// Makes the same model of 7 layers on one device and on three: 2, 2 and 3 layers.
 fn models(kind: Kind, tied: bool) -> [Model; 2] {
-    let fields = [
-        ("num_hidden_layers", json!(7)),
-        ("tie_word_embeddings", json!(tied)),
-    ];
-    let dir = model_folder(&tiny_with(&fields), 7);
+    models_of(
+        &tiny_with(&[
+            ("num_hidden_layers", json!(7)),
+            ("tie_word_embeddings", json!(tied)),
+        ]),
+        kind,
+    )
+}
+
+fn models_of(config: &serde_json::Value, kind: Kind) -> [Model; 2] {
+    let dir = model_folder(config, 7);
     let models = ["cpu", "cpu,cpu,cpu"].map(|devices| {
         let devices: Devices = devices.parse().unwrap();
         Model::load(dir.path(), kind, &devices).unwrap()
@@ -40,17 +46,25 @@ fn logits(model: &Model, lora: &Lora) -> Vec<Tensor> {
 
     let served = lora.for_serving(&model.placement).unwrap();
     let budget = KvPool::position_bytes(&model.config, model.kind) * 256;
-    let mut pool = KvPool::new(&model.config, budget, model.kind, &model.placement).unwrap();
+    let (config, kind, placement) = (&model.config, model.kind, &model.placement);
+    let pool = KvPool::new(config, budget, kind, placement).unwrap();
+    let mut pool = pool.with_states(config, 2, kind, placement).unwrap();
     let mut start = 0;
     for n in [4, 1, 7, 1] {
         let rows = |slot: usize, lora| {
             let past = if n == 1 { start + 1 } else { start };
             let run = positions(slot, past);
+            let to = if slot == 32 { 1 } else { 2 };
             Rows {
                 ids: &IDS[start..start + n],
                 start,
                 slots: (slot + start..slot + start + n).collect(),
                 past: Some(run).filter(|run| run.len > 0).into_iter().collect(),
+                states: StateMove {
+                    from: if start == 0 { 0 } else { to },
+                    to,
+                    kept: Vec::new(),
+                },
                 lora,
                 keep: Keep::All,
             }
@@ -98,6 +112,21 @@ fn logits_are_the_same_to_the_last_bit() {
         let (one, three) = (logits(&one, &lora), logits(&three, &lora));
         assert!(same(&one, &three), "{kind:?}, tied {tied}");
     }
+}
+
+/// Gated delta nets on several devices.
+#[test]
+fn nets_have_their_plans_and_states_where_they_are() {
+    let [one, three] = models_of(&tiny_nets(7), Kind::Float);
+    let adapter = lora(&one);
+    let (found, wanted) = (logits(&three, &adapter), logits(&one, &adapter));
+    assert!(same(&found, &wanted));
+    let sizes = sizes(8, Some(1 << 30));
+    let (loss, logprobs, tensors) = trained(&one, sizes);
+    let split = trained(&three, sizes);
+    assert_eq!(loss.to_bits(), split.0.to_bits());
+    assert_eq!(logprobs, split.1);
+    assert!(same(&tensors, &split.2));
 }
 
 #[test]

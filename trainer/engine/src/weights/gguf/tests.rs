@@ -103,7 +103,10 @@ fn converts_once_and_puts_query_rows_back_in_order() {
     let placement = crate::placement::Placement::on(tch::Device::Cpu);
     let weights = crate::weights::load(&out, &model_config, Kind::Float, None, &placement).unwrap();
     // Row r of a head of 8 was stored at 2r (first half) or 2(r - 4) + 1: each row starts with its own number.
-    let qkv = &weights.layers[0].qkv;
+    let crate::layer::Mixer::Attention(attention) = &weights.layers[0].mixer else {
+        panic!("it attends")
+    };
+    let qkv = &attention.qkv;
     let k = qkv.weight_of(crate::lora::Projection::K).unwrap();
     let v = qkv.weight_of(crate::lora::Projection::V).unwrap();
     let first = |row: i64| k.double_value(&[row, 0]) as i64;
