@@ -17,6 +17,7 @@ mod commands;
 mod data_set;
 mod examples;
 mod methods;
+mod nets;
 mod remote;
 mod rollouts;
 mod swap;
