@@ -89,6 +89,7 @@ fn assert_tested(step: &Value) {
             "{test}"
         );
     }
+    eprintln!("{}", step["gate"]);
     let has_passed = tests.iter().all(|test| test["passed"] == true);
     assert!(!tests.is_empty() && step["serves"] == has_passed, "{step}");
 }
