@@ -70,6 +70,12 @@ pub(super) enum Cue {
     /// A thing that is built or cooked: a field, a script, a dough.
     Thing,
     Question,
+    /// It asks or wonders whether something should be so, and does not ask for it.
+    Inquiry,
+    /// An order that is put even more softly: "do you think you could". Not each is one.
+    Soft,
+    /// A taste in things, and no manner of answers: "no cheese for me".
+    Taste,
     /// An order in the form of a question: "could you".
     Polite,
     /// A question about what the assistant remembers.
