@@ -289,6 +289,7 @@ fn a_taste_in_things_is_no_wish() {
         "No pork for me, ever.",
         "以后都给我靠窗的座位",
         "以后坐飞机都给我选靠过道的位子",
+        "以后别给我放香菜",
     ] {
         assert_eq!(wishes(taste, true), [], "{taste}");
         assert_eq!(crate::plain_facts([taste]).len(), 1, "{taste}");
@@ -300,6 +301,7 @@ fn a_taste_in_things_is_no_wish() {
         "No tables for me, ever.",
         "以后都给我中文回答",
         "以后都给我列表",
+        "以后别给我放表情符号",
     ] {
         assert!(!wishes(wish, true).is_empty(), "{wish}");
     }

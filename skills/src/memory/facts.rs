@@ -352,6 +352,8 @@ mod tests {
             "I'm on blood thinners.",
             "I take my coffee black.",
             "I drink my tea without sugar.",
+            "I wear glasses.",
+            "I play the cello.",
             "My sister lives in Rome.",
             "My uncle works at the post office.",
             "我吃素",
