@@ -2,8 +2,8 @@
 //!
 //! The weights are those of a logistic regression over the labelled messages in `testdata` (sets 1 to 4 and half of set
 //! 5), rounded. Three were set by hand, because there are few examples: a name, a forbidden habit, and a manner that
-//! should be constant. Nothing outweighs an inquiry or a taste. A cue that casts doubt counts for more than its weight: with one doubt a sentence is at most
-//! proposed, with two it is ignored.
+//! should be constant. Nothing outweighs an inquiry or a taste. A cue that casts doubt counts for more than its weight:
+//! with one doubt a sentence is at most proposed, with two it is ignored.
 //!
 //! The subject of a wish. Of two wishes about the same subject, the newer one applies.
 

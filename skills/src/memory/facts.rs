@@ -219,8 +219,12 @@ impl Stance {
     pub(super) fn read(sentence: &str) -> Vec<Self> {
         let mut stances: Vec<Self> = Vec::new();
         for (of, is_for, words) in &*STANCES {
-            let found = words.captures(sentence).filter(|_| stances.iter().all(|it| it.of != *of));
-            let groups = words.capture_names().zip(found.iter().flat_map(|found| found.iter()));
+            let found = words
+                .captures(sentence)
+                .filter(|_| stances.iter().all(|it| it.of != *of));
+            let groups = words
+                .capture_names()
+                .zip(found.iter().flat_map(|found| found.iter()));
             let mut named = groups.skip(1).filter_map(|(name, group)| {
                 let said = group?.as_str();
                 Some(name.unwrap_or(said))

@@ -4,7 +4,10 @@ use std::{cell::OnceCell, collections::BTreeSet, sync::LazyLock};
 
 use regex::Regex;
 
-use super::{Memory, MemoryState, facts::{Corrected, Stance, gives_value}};
+use super::{
+    Memory, MemoryState,
+    facts::{Corrected, Stance, gives_value},
+};
 use crate::words::{is_cjk, pattern, terms};
 
 /// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original, if only

@@ -296,7 +296,11 @@ mod tests {
             ("你好吗？", "我对花生过敏。", true),
             ("How do I get a refund?", "I'm allergic to nuts.", false),
             ("Is glass a liquid?", "I'm allergic to nuts.", false),
-            ("Who was Ramanujan?", "We use Postgres 16 in the shop.", false),
+            (
+                "Who was Ramanujan?",
+                "We use Postgres 16 in the shop.",
+                false,
+            ),
             ("玻璃是液体吗", "我对花生过敏。", false),
             ("Who was Ramanujan?", "My name is Ada.", true),
             (
