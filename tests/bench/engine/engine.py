@@ -16,6 +16,7 @@ import hashlib
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -719,6 +720,8 @@ def main():
     parser.add_argument("--python", help="a Python with torch, transformers and peft")
     parser.add_argument("--out", type=Path, help="for inputs, runs and result [default: in the target folder]")
     options = parser.parse_args()
+    # As Ctrl-C, so that a peer ends too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.variables = {}
     options.repeats = 1 if options.quick else max(1, options.repeats)
     options.out = options.out.resolve()

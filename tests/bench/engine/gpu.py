@@ -403,10 +403,11 @@ def run_cell(options, name, seconds):
             wrong = None if code == 0 else f"it ended with {code}"
         except subprocess.TimeoutExpired:
             wrong = f"not at its end after {seconds:.0f} s"
-        with contextlib.suppress(ProcessLookupError):
-            # Its servers are of its group, which only this function made.
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                # Its servers are of its group, which only this function made.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     lines = log.read_text(errors="replace").splitlines()
     rows = []
     for line in lines:
@@ -520,6 +521,8 @@ def main():
         sys.exit(f"{python} has no torch 2.11: --python names a Python that has it, --libtorch a folder of libraries")
     if options.cell:
         return next(cell for name, _, cell, _ in CELLS if name == options.cell)(Kit(options))
+    # As Ctrl-C, so that a cell's programs end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return all_cells(options)
 
 
