@@ -110,7 +110,7 @@ async fn random_gated_delta_nets_learn_are_tested_and_are_swapped_under_streams(
     let streams = Streams::default();
 
     let proxy = home.start().await.unwrap();
-    let step = streams.beside(&proxy, n_streams, known(&home, "last_step"));
+    let step = streams.beside(&proxy, STREAMS[0], known(&home, "last_step"));
     assert_tested(&step.await);
     proxy.stop().await.unwrap();
 
