@@ -202,7 +202,7 @@ def our_step(n, length, shape="4B", warm=None, memory=LITTLE, how=""):
     def cell(kit, shape=shape):
         if shape is None:
             shape = kit.nets()
-            emit("shape", shape)
+            emit("shape", kit.model(shape).name)
         with kit.server(f"step-{shape}-{n}x{length}", shape, memory) as server:
             begun = time.perf_counter()
             first = samples(kit, 1, 1024)[0]
@@ -280,7 +280,7 @@ def replies(kit):
 def net_replies(kit):
     """replies, Qwen3.5"""
     ids, shape = Ids(6), kit.nets()
-    emit("shape", shape)
+    emit("shape", kit.model(shape).name)
     with kit.server("net-replies", shape) as server:
         for n in (1, 8, 64):
             emit(f"{n} streams at once, tokens a second", decode_speed(kit, server, ids, n))
