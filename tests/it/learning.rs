@@ -17,6 +17,7 @@ mod commands;
 mod data_set;
 mod examples;
 mod methods;
+mod nets;
 mod remote;
 mod rollouts;
 mod swap;
@@ -43,10 +44,11 @@ async fn talk(client: &Client, seed: u64, conversations: usize) -> Vec<Conversat
     script.run(client, Instant::now(), |_, _| ()).await
 }
 
-/// What the learner says of the one agent.
+/// What the learner says of the one agent; null before it has said anything.
 async fn agent(home: &Home) -> Value {
     let mut status = home.ask(&["status", "--json"]).await.unwrap();
-    status["learner"]["agents"][0].take()
+    let agents = &mut status["learner"]["agents"];
+    agents.get_mut(0).map(Value::take).unwrap_or_default()
 }
 
 /// Waits until something of the agent is known: the field of its status.
@@ -54,6 +56,10 @@ async fn known(home: &Home, field: &str) -> Value {
     let mut found = Value::Null;
     let is_known = async || {
         found = agent(home).await[field].take();
+        if found.is_null() {
+            // Each look is a command, whose CPU the step would miss.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
         !found.is_null()
     };
     let waited = until(STEP_WITHIN, is_known).await;

@@ -117,7 +117,7 @@ impl Chart {
             n => format!(" (bands: lowest to highest of {n} seeds)"),
         };
         area.fill(&ground)?;
-        let share = format!("{}, of the last {WINDOW} (fewer at the start)", self.share);
+        let share = format!("{} (mean of {WINDOW})", self.share);
         area.draw_text(&self.title, &style(40, ink, VPos::Top), (EDGE, EDGE))?;
         area.draw_text(&share, &style(30, soft, VPos::Top), (EDGE, 84))?;
         let mut chart = ChartBuilder::on(area)
@@ -287,7 +287,7 @@ mod tests {
         let svg = chart.draw().unwrap();
         for text in [
             "&lt;Kept&gt;",
-            "replies, of the last 5 (",
+            "replies (mean of 5)",
             "talk (bands: lowest to highest of 2 seeds)",
             "told",
             "s6",

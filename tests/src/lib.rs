@@ -20,6 +20,7 @@ pub mod lived_in;
 pub mod openclaw;
 pub mod prompts;
 pub mod questions;
+pub mod random_model;
 pub mod tinker;
 pub mod trainer;
 pub mod upstream;

@@ -24,7 +24,7 @@ use crate::wall;
 /// Features that are off by default, and are tested too.
 const ALL_FEATURES: [&str; 2] = ["--features", "metaclaw/otel"];
 
-const SHORT_ROUND: [&str; 10] = [
+const SHORT_ROUND: [&str; 11] = [
     // The demo: what README's first screen says.
     "chat::the_demo_model_says_paris_token_by_token",
     "chat::the_first_wish_of_the_readme_is_obeyed_and_is_on_the_page",
@@ -37,6 +37,8 @@ const SHORT_ROUND: [&str; 10] = [
     "crash::a_turn_that_ended_100_ms_before_a_kill_is_in_the_log_whole_and_once",
     // The loop: verdicts, a training step, the gate, the swap.
     "learning::swap::what_was_complained_about_is_learned_and_swapped_in_under_traffic",
+    // The same mechanics on gated delta nets, whose past is states beside pages.
+    "learning::nets::random_gated_delta_nets_learn_are_tested_and_are_swapped_under_streams",
     "tinker::the_sdk_trains_saves_loads_and_samples",
     "rollouts::harnesses::the_agents_sdk_of_openai_runs_as_it_is",
     "page::live::a_lesson_appears_within_two_seconds_and_its_undo_takes_it_back",

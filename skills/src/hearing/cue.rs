@@ -2,8 +2,8 @@
 //!
 //! The weights are those of a logistic regression over the labelled messages in `testdata` (sets 1 to 4 and half of set
 //! 5), rounded. Three were set by hand, because there are few examples: a name, a forbidden habit, and a manner that
-//! should be constant. A cue that casts doubt counts for more than its weight: with one doubt a sentence is at most
-//! proposed, with two it is ignored.
+//! should be constant. Nothing outweighs an inquiry or a taste. A cue that casts doubt counts for more than its weight:
+//! with one doubt a sentence is at most proposed, with two it is ignored.
 //!
 //! The subject of a wish. Of two wishes about the same subject, the newer one applies.
 
@@ -70,6 +70,12 @@ pub(super) enum Cue {
     /// A thing that is built or cooked: a field, a script, a dough.
     Thing,
     Question,
+    /// It asks or wonders whether something should be so, and does not ask for it.
+    Inquiry,
+    /// An order that is put even more softly: "do you think you could". Not each is one.
+    Soft,
+    /// A taste in things, and no manner of answers: "no cheese for me".
+    Taste,
     /// An order in the form of a question: "could you".
     Polite,
     /// A question about what the assistant remembers.

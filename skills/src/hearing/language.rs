@@ -91,7 +91,8 @@ impl Language {
 
     fn cues(&self, sentence: &Sentence<'_>) -> Cues {
         let said = self.plain(&sentence.masked);
-        let mut cues = self.lexicon.cues(&said, &self.clauses(&said));
+        let clauses = self.clauses(&said);
+        let mut cues = self.lexicon.cues(&said, &clauses);
         match sentence.task {
             Task::Nowhere => {}
             Task::Beside => cues.insert(Cue::TaskBeside),
@@ -119,6 +120,16 @@ impl Language {
         let orders = cues.has_any(&stands) || cues.has_any(&[Cue::Forbids, Cue::YourWork]);
         if cues.has(Cue::Polite) && orders && !cues.has(Cue::Recalls) {
             cues.remove(Cue::Question);
+        }
+        // "Always answer in French, and what is the capital of Peru?" is more than a question.
+        let asks = clauses.len() == 1 && said.ends_with(['?', '？', '吗']);
+        if asks && cues.has(Cue::Question) && !cues.has(Cue::Soft) {
+            cues.insert(Cue::Inquiry);
+        }
+        // "No emojis for me" is about answers.
+        let of_answers = [Cue::Manner, Cue::Habit, Cue::Convention, Cue::YourWork];
+        if cues.has_any(&of_answers) || Facet::find(&sentence.masked).is_some() {
+            cues.remove(Cue::Taste);
         }
         // "Whenever you translate for me, add .." does not order a translation now.
         if cues.has(Cue::CaseFirst) && cues.has(Cue::Case) {

@@ -264,6 +264,49 @@ fn what_is_asked_once_is_no_wish() {
     assert_eq!(heard.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
+/// A question about the manner of answers asks for no other one, however it is put. A polite order stays the wish that it
+/// was before this test was written.
+#[test]
+fn a_question_is_no_wish_and_a_polite_order_is_one() {
+    for line in include_str!("../../testdata/asked.tsv").lines() {
+        let (kind, text) = line.split_once('\t').unwrap();
+        let certainty = wishes(text, true).first().map(|one| one.1);
+        let expected = match kind {
+            "question" => None,
+            "proposed" => Some(Certainty::Likely),
+            _ => Some(Certainty::Certain),
+        };
+        assert_eq!(certainty, expected, "{text}");
+    }
+}
+
+/// What somebody likes in things is a memory, and what answers are to be like is a wish.
+#[test]
+fn a_taste_in_things_is_no_wish() {
+    for taste in [
+        "No cheese for me, ever.",
+        "Absolutely no raw fish for us from now on.",
+        "No pork for me, ever.",
+        "以后都给我靠窗的座位",
+        "以后坐飞机都给我选靠过道的位子",
+        "以后别给我放香菜",
+    ] {
+        assert_eq!(wishes(taste, true), [], "{taste}");
+        assert_eq!(crate::plain_facts([taste]).len(), 1, "{taste}");
+    }
+    for wish in [
+        "No emojis for me, ever.",
+        "No lectures for us from now on.",
+        "No bullet points for me ever again.",
+        "No tables for me, ever.",
+        "以后都给我中文回答",
+        "以后都给我列表",
+        "以后别给我放表情符号",
+    ] {
+        assert!(!wishes(wish, true).is_empty(), "{wish}");
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct Hostile {
     id: u32,

@@ -25,7 +25,7 @@ const BY_RULE: f32 = 0.7;
 /// The share of a fact's words that the owner must have typed.
 const SHARE: f32 = 0.6;
 /// The shortest sentence that may be a fact, in characters.
-const MIN_CHARS: usize = 4;
+const MIN_CHARS: usize = 3;
 
 const INSTRUCTION: &str = "\
 You read what a person typed to their AI assistant in one conversation, its sentences numbered. Which of them tell a fact \
@@ -147,9 +147,21 @@ static TOLD: LazyLock<Vec<Regex>> =
     LazyLock::new(|| KINDS.map(|kind| fact_pattern(&kind.to_string())).into());
 /// It says in a group what no longer holds.
 static CORRECTS: LazyLock<Regex> = LazyLock::new(|| fact_pattern("corrects"));
+/// It says that something has changed.
+static TURNED: LazyLock<Regex> = LazyLock::new(|| fact_pattern("turned"));
 /// That somebody does not want or bear something.
 static AVERSE: LazyLock<Regex> = LazyLock::new(|| fact_pattern("averse"));
 static NEGATES: LazyLock<Regex> = LazyLock::new(|| fact_pattern("negates"));
+/// What the owner is for or against, by kind, with the side that a pattern is on.
+static STANCES: LazyLock<Vec<(&str, bool, Regex)>> = LazyLock::new(|| {
+    let kinds = TABLE.0.iter().map(|(kind, _)| *kind);
+    let sides = kinds.filter_map(|kind| Some((kind, kind.split_once(' ')?)));
+    sides
+        .map(|(kind, (side, of))| (of, side == "for", fact_pattern(kind)))
+        .collect()
+});
+static VALUE: LazyLock<Regex> = LazyLock::new(|| fact_pattern("value"));
+static NO_VALUE: LazyLock<Regex> = LazyLock::new(|| fact_pattern("no_value"));
 /// A need of the moment.
 static PASSING: LazyLock<Regex> = LazyLock::new(|| fact_pattern("passing"));
 /// A question, or an order to do something now.
@@ -158,6 +170,7 @@ static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| fact_pattern("not_told"));
 fn fact_pattern(kind: &str) -> Regex {
     let any = |kind: &str| TABLE.list(kind).join("|");
     let words = any(kind)
+        .replace("{end}", &any("end"))
         .replace("{I}", &any("i"))
         .replace("{我}", &any("wo"));
     pattern(&format!("(?i){}", words.replace('\'', "['’]?")))
@@ -191,11 +204,58 @@ impl Corrected {
     }
 }
 
+/// Something that the owner likes, does, can do or is, or the opposite.
+#[derive(Debug, PartialEq)]
+pub(super) struct Stance {
+    of: &'static str,
+    is_for: bool,
+    what: Vec<String>,
+}
+
+// === impl Stance ===
+
+impl Stance {
+    /// Reads those of a sentence, at most one of each kind. The table has `against` first: "I'm not a fan" is against.
+    pub(super) fn read(sentence: &str) -> Vec<Self> {
+        let mut stances: Vec<Self> = Vec::new();
+        for (of, is_for, words) in &*STANCES {
+            let found = words
+                .captures(sentence)
+                .filter(|_| stances.iter().all(|it| it.of != *of));
+            let groups = words
+                .capture_names()
+                .zip(found.iter().flat_map(|found| found.iter()));
+            let mut named = groups.skip(1).filter_map(|(name, group)| {
+                let said = group?.as_str();
+                Some(name.unwrap_or(said))
+            });
+            let what = named.next().map(terms).unwrap_or_default();
+            if !what.is_empty() {
+                stances.push(Self {
+                    of: *of,
+                    is_for: *is_for,
+                    what,
+                });
+            }
+        }
+        stances
+    }
+
+    pub(super) fn contradicts(&self, other: &Self) -> bool {
+        (self.of, &self.what) == (other.of, &other.what) && self.is_for != other.is_for
+    }
+}
+
+/// Returns whether a sentence says what something is of which the owner has one at a time, as a home or a birthday.
+pub(super) fn gives_value(sentence: &str) -> bool {
+    VALUE.is_match(sentence) && !NO_VALUE.is_match(sentence)
+}
+
 fn kind_by_rule(sentence: &str) -> Option<MemoryKind> {
     if NOT_TOLD.is_match(sentence) {
         return None;
     }
-    if CORRECTS.is_match(sentence) {
+    if CORRECTS.is_match(sentence) || TURNED.is_match(sentence) {
         return Some(MemoryKind::Preference);
     }
     if PASSING.is_match(sentence) {
@@ -287,6 +347,62 @@ mod tests {
             ("Fwd: re: offers\nWe use PayFast for all payments.", &[]),
         ] {
             assert_eq!(kinds(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_change_and_a_plain_statement_are_kept_and_what_only_sounds_like_one_is_not() {
+        for told in [
+            "I'm on blood thinners.",
+            "I take my coffee black.",
+            "I drink my tea without sugar.",
+            "I wear glasses.",
+            "I play the cello.",
+            "My sister lives in Rome.",
+            "My uncle works at the post office.",
+            "我吃素",
+            "我爸爸叫王强",
+            "我妹妹对海鲜过敏",
+            "我家狗叫旺财",
+            "I eat meat again.",
+            "I've moved to Milan.",
+            "I now work for Bosch.",
+            "I fly again these days.",
+            "I've come to love olives.",
+            "I've stopped running.",
+            "I can eat dairy again.",
+            "I've gone off coffee.",
+            "我搬到杭州了",
+            "我现在能吃辣了",
+            "我又开始喝咖啡了",
+            "我戒烟了",
+            "我现在不喝酒了",
+        ] {
+            assert_eq!(kinds(told).len(), 1, "{told}");
+        }
+        for other in [
+            "I'm on it.",
+            "I'm on my way.",
+            "I'm on page 12.",
+            "I need help again.",
+            "I run the tests again.",
+            "I can use it again.",
+            "I've moved the file to the other folder.",
+            "I've stopped the server.",
+            "I take my leave.",
+            "My sister is visiting tomorrow.",
+            "No worries for me.",
+            "我又看不懂了",
+            "我现在能看到了",
+            "我现在可以开始了",
+            "我不懂这个了",
+            "我又跑了一遍",
+            "我搬到第三行了",
+            "I wonder whether I'm allergic to nuts.",
+            "I'm not sure if I like tea.",
+            "我想知道我是不是对花生过敏",
+        ] {
+            assert_eq!(kinds(other), [], "{other}");
         }
     }
 

@@ -4,7 +4,10 @@ use std::{cell::OnceCell, collections::BTreeSet, sync::LazyLock};
 
 use regex::Regex;
 
-use super::{Memory, MemoryState, facts::Corrected};
+use super::{
+    Memory, MemoryState,
+    facts::{Corrected, Stance, gives_value},
+};
 use crate::words::{is_cjk, pattern, terms};
 
 /// The Jaccard index of their words from which two memories of one kind say the same, as in the Python original, if only
@@ -16,14 +19,14 @@ const MAX_SUBJECT: usize = 6;
 
 static VERB: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefer|prefers|live in|lives in|work at|work for|works at|works for|use|uses)\b|是|叫|住在|喜欢|偏好|使用|用",
+        r"(?i)\b(?:(?:am|are) using|(?:is|are|was|were|am)(?: called| named)?)\b|(?i)\b(?:prefers?|lives? in|moved(?: back)? to|works? (?:at|for)|uses?)\b|是|叫|住在|搬[到去回来]|喜欢|偏好|使用|用",
     )
 });
 
-/// A subject that has one value at a time, as a birthday has. A dog can be brown and old.
-static ONE_VALUE: LazyLock<Regex> = LazyLock::new(|| {
+/// Somebody who lives or works somewhere, before the verb: "I", "my sister", "now we", and not "option C won't".
+static PERSON: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
-        r"(?i)\b(?:favou?rite|preferred|default)\b|\b(?:name|birthday|e-?mail|phone|number|address|time ?zone|language|title|role|editor|shell|browser|deadline|version|port|url)\s*$|最喜欢|首选|默认|(?:名字|生日|邮箱|电话|地址|时区|语言|职位|编辑器|浏览器|截止日期|版本|端口)\s*$",
+        r"(?i)(?:^(?:[^,]*\b)?(i|we|he|she|they)|^my (\w+))(?:['’]ve| have| has)?(?: (?:now|just|currently|still|also|finally|recently|already|since))*\s*$|(?:(我)们?家?|(我的?\p{Han}{1,4}?))(?:现在|目前|如今|已经|刚刚?|又|今年|去年|也|还|就|一直)*\s*$",
     )
 });
 
@@ -67,6 +70,7 @@ pub(super) struct ReadMemory<'m> {
     subject: Option<Vec<String>>,
     /// What it says no longer holds, once that was searched.
     corrected: OnceCell<Option<Corrected>>,
+    stances: OnceCell<Vec<Stance>>,
 }
 
 // === impl ReadMemory ===
@@ -81,6 +85,7 @@ impl<'m> ReadMemory<'m> {
             words: terms(&memory.content).into_iter().collect(),
             subject: subject(&memory.content),
             corrected: OnceCell::new(),
+            stances: OnceCell::new(),
         }
     }
 
@@ -97,11 +102,13 @@ impl<'m> ReadMemory<'m> {
         if new.corrected.get_or_init(read).as_ref().is_some_and(is_it) {
             return Relation::OutOfDate;
         }
+        let contradicts = |new: &Stance| self.stances().iter().any(|old| old.contradicts(new));
+        let has_new_value = self.subject.is_some() && self.subject == new.subject;
+        if has_new_value || new.stances().iter().any(contradicts) {
+            return Relation::OutOfDate;
+        }
         if self.memory.kind != new.memory.kind {
             return Relation::None;
-        }
-        if self.subject.is_some() && self.subject == new.subject {
-            return Relation::OutOfDate;
         }
         let common = self.words.intersection(&new.words).count();
         let all = (self.words.len() + new.words.len() - common).max(1);
@@ -117,6 +124,11 @@ impl<'m> ReadMemory<'m> {
         } else {
             Relation::OutOfDate
         }
+    }
+
+    fn stances(&self) -> &[Stance] {
+        let read = || Stance::read(&self.memory.content);
+        self.stances.get_or_init(read)
     }
 
     /// Returns whether it says little else: "I like tea" is about tea, and "My tea shop is in Leeds" is not.
@@ -171,43 +183,36 @@ pub(super) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     done
 }
 
-/// Returns the subject of a statement, with its verb: of "my editor is vim" it is "editor", "is".
+/// Returns the subject of a statement, with what is said of it: of "my editor is vim" it is "editor", "is".
 ///
 /// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "my dog is ..",
-/// "our shop uses ..", "my team prefers ..".
+/// "our shop uses ..", "my team prefers ..", "my phone is on silent".
 fn subject(text: &str) -> Option<Vec<String>> {
-    let found = VERB.find(text)?;
+    let found = VERB.find(text).filter(|_| gives_value(text))?;
     let owned = text[..found.start()].to_lowercase();
     let verb = found.as_str().to_lowercase();
+    let place = match verb.get(..4).unwrap_or_default() {
+        "live" | "move" => Some("home"),
+        "work" => Some("work"),
+        _ => verb.starts_with(['住', '搬']).then_some("home"),
+    };
+    if let Some(place) = place {
+        let person = PERSON.captures(&owned)?.iter().skip(1).flatten().next()?;
+        return Some(vec![person.as_str().to_owned(), place.to_owned()]);
+    }
     let is_of_owner = ["my ", "our ", "the ", "我的", "我们的"]
         .iter()
         .any(|beginning| owned.starts_with(beginning));
-    let lives = ["live in", "lives in", "work at", "work for", "住在"];
     let mut words = terms(&owned);
-    if lives.contains(&verb.as_str()) && (verb == "住在" || is_person(&owned)) {
-        words.push(verb);
-        return Some(words);
-    }
     let is_subject = is_of_owner && !words.is_empty() && words.len() <= MAX_SUBJECT;
-    let has_one_value = ONE_VALUE.is_match(&owned);
     // "was" and "is" say something about the same property, and "is called" about another one.
     words.push(match verb.as_str() {
-        "叫" => verb,
-        "是" if has_one_value => verb,
-        "is" | "are" | "was" | "were" | "am" if has_one_value => "is".to_owned(),
+        "叫" | "是" => verb,
+        "is" | "are" | "was" | "were" | "am" => "is".to_owned(),
         named if named.ends_with("called") || named.ends_with("named") => "is called".to_owned(),
         _ => return None,
     });
     is_subject.then_some(words)
-}
-
-/// Returns whether what is before "works for" is somebody: "I", "my sister", "now we", not "option C won't".
-fn is_person(subject: &str) -> bool {
-    let people = ["i", "we", "he", "she", "they"];
-    let mut words = subject.split_whitespace();
-    let is_relative = words.clone().count() == 2 && words.next().is_some_and(|it| it == "my");
-    let last = words.next_back();
-    !subject.contains(',') && (is_relative || last.is_some_and(|word| people.contains(&word)))
 }
 
 #[cfg(test)]
@@ -354,6 +359,17 @@ mod tests {
             ),
         ] {
             assert_eq!(relation(old, new), Relation::None, "{old} {new}");
+        }
+    }
+
+    #[test]
+    fn the_opposite_or_another_value_replaces_and_an_idiom_does_not() {
+        for line in include_str!("../../testdata/related.tsv").lines() {
+            let [expected, old, new] = line.split('\t').collect::<Vec<_>>()[..] else {
+                panic!("{line}");
+            };
+            let replaces = relation(old, new) == Relation::OutOfDate;
+            assert_eq!(replaces, expected == "replaces", "{old} {new}");
         }
     }
 

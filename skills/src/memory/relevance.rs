@@ -22,6 +22,8 @@ static LIMIT: LazyLock<Regex> = LazyLock::new(|| any("limit"));
 static MUST: LazyLock<Regex> = LazyLock::new(|| any("must"));
 static HEDGE: LazyLock<Regex> = LazyLock::new(|| any("hedge"));
 static ALWAYS: LazyLock<Regex> = LazyLock::new(|| any("always"));
+static ASKS: LazyLock<Regex> = LazyLock::new(|| any("asks"));
+static GREETS: LazyLock<Regex> = LazyLock::new(|| any("greets"));
 static LOOKS_UP: LazyLock<Regex> = LazyLock::new(|| any("looks_up"));
 
 fn any(kind: &str) -> Regex {
@@ -78,7 +80,7 @@ pub(super) struct Request {
 enum RequestKind {
     /// It looks something up, or works on a text.
     LooksUp,
-    /// It says nothing of what follows, as a greeting.
+    /// It says nothing of what follows, as a greeting does and a question does not.
     Opening,
     Other,
 }
@@ -89,9 +91,10 @@ impl Request {
     pub(super) fn new(text: &str) -> Self {
         let words = terms(text);
         let topics = TOPICS.of(text, &words);
+        let says_little = topics == 0 && words.len() <= WORDS_OF_OPENING;
         let kind = if LOOKS_UP.is_match(text) {
             RequestKind::LooksUp
-        } else if topics == 0 && words.len() <= WORDS_OF_OPENING {
+        } else if says_little && (GREETS.is_match(text) || !ASKS.is_match(text)) {
             RequestKind::Opening
         } else {
             RequestKind::Other
@@ -288,6 +291,24 @@ mod tests {
                 false,
             ),
             ("Good morning!", "I'm allergic to nuts.", true),
+            ("How are you today?", "I'm allergic to nuts.", true),
+            ("Hi, what's up?", "I'm allergic to nuts.", true),
+            ("你好吗？", "我对花生过敏。", true),
+            ("How do I get a refund?", "I'm allergic to nuts.", false),
+            ("Is glass a liquid?", "I'm allergic to nuts.", false),
+            (
+                "Who was Ramanujan?",
+                "We use Postgres 16 in the shop.",
+                false,
+            ),
+            ("玻璃是液体吗", "我对花生过敏。", false),
+            ("Who was Ramanujan?", "My name is Ada.", true),
+            (
+                "Should we take our boy to the fireworks?",
+                "My son Leo is autistic.",
+                true,
+            ),
+            ("推荐一道宫保鸡丁的做法", "我对花生过敏", true),
             ("午饭吃什么？", "我对花生过敏。", true),
             ("午饭吃什么？", "我喜欢爵士乐。", false),
             ("午饭吃什么？", "我偶尔烤面包。", false),
@@ -315,7 +336,9 @@ mod tests {
                 assert!(topics.contains(&name), "{name} is no topic");
             }
         }
-        let kinds = ["limit", "must", "hedge", "always", "silent", "looks_up"];
+        let kinds = [
+            "limit", "must", "hedge", "always", "silent", "looks_up", "asks", "greets",
+        ];
         assert!(kinds.iter().all(|kind| !TABLE.list(kind).is_empty()));
     }
 }

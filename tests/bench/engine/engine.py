@@ -16,6 +16,7 @@ import hashlib
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +31,8 @@ NOISE = 0.1
 # No stream here reaches so many tokens: it ends when its purpose is fulfilled.
 LONG = 3_500
 LONG_CONTEXT = 16_384
+# The model of the cells `net-..`, with random weights.
+NETS = "qwen3.5-0.8B"
 WORDS = (
     "time year people way day man thing woman life child world school state family student group country problem hand "
     "part place case week company system program question work number night point home water room mother area money "
@@ -70,12 +73,12 @@ def sample(prompt, reply):
     return {"ids": prompt + reply, "loss_from": max(0, len(prompt) - 1)}
 
 
-def session(ids, n_system, n_turns):
-    """A sample for each turn of a conversation: 40 tokens of a user, 80 of a reply, after all turns before it."""
+def session(ids, n_system, n_turns, n_user=40, n_reply=80):
+    """A sample for each turn of a conversation: tokens of a user and of a reply, after all turns before it."""
     history, found = ids.take(n_system), []
     for _ in range(n_turns):
-        history = history + ids.take(40)
-        reply = ids.take(80)
+        history = history + ids.take(n_user)
+        reply = ids.take(n_reply)
         found.append(sample(history, reply))
         history = history + reply
     return found
@@ -516,7 +519,7 @@ def ratio(what, of, by, at_most=None):
     return what, of, by, at_most, 1.0
 
 
-def cells(options, own, long):
+def cells(options, own, long, nets):
     """Each cell: what it is, its sides with their inputs, and its limits. Each group has a seed of its own."""
     task = lambda kind, model=own, **more: {
         "kind": kind, "model": str(model), "threads": options.threads, "dtype": options.dtype, **more,
@@ -534,9 +537,9 @@ def cells(options, own, long):
     hints = [ids.lists(3, 24) for _ in range(8)]
     hinted = lambda with_teacher: task("distil", samples=samples, hints=hints, top_k=4, with_teacher=with_teacher)
 
-    def turns(n_system, model, only, more):
+    def turns(n_system, model, only, more, sizes=()):
         """Ten turns: by PEFT ten samples, by ours also the last turn alone. PEFT's part is scaled by tokens."""
-        turns = session(Ids(2), n_system, 10)
+        turns = session(Ids(2), n_system, 10, *sizes)
         length = lambda samples: sum(len(one["ids"]) for one in samples)
         part = length(turns[i] for i in only) if only else length(turns)
         work = lambda samples, **peer: task("train", model, samples=samples, warm_tokens=256, **peer)
@@ -549,7 +552,7 @@ def cells(options, own, long):
         return sides, limits
 
     ids = Ids(3)
-    reply = lambda n: task("decode", prompts=ids.lists(n, 32), new_tokens=128)
+    reply = lambda n, model=own, new=128: task("decode", model, prompts=ids.lists(n, 32), new_tokens=new)
     one, eight = reply(1), reply(8)
     beside_vllm = lambda task: (
         {"ours": {**task, "dtype": "f32"}, "vllm": {**task, "dtype": "f32"}},
@@ -562,7 +565,14 @@ def cells(options, own, long):
             figure("vLLM's CPU seconds a token", "vllm", "cpu_s_per_token"),
         ],
     )
-    known = task("next_turn", history=ids.text(1_500), other_history=ids.text(1_500), turn=ids.text(20))
+    turn = lambda model: task("next_turn", model, history=ids.text(1_500), other_history=ids.text(1_500), turn=ids.text(20))
+    known = turn(own)
+    by_generate = lambda at_most=None: [by_peer("CPU by generate's", "cpu_s", at_most)]
+
+    ids = Ids(5)
+    net_step = task("train", nets, samples=[{"ids": ids.take(129), "loss_from": 0} for _ in range(4)], warm_tokens=128, peer=peer)
+    net_known = {"ours": turn(nets), "peer": task("next_turn", nets, history_ids=ids.take(1_530), turn_ids=ids.take(26))}
+    net_one, net_eight = reply(1, nets, 32), reply(8, nets, 32)
 
     ids = Ids(4)
     steps = [{"ids": ids.take(513), "loss_from": 0} for _ in range(8)]
@@ -582,8 +592,8 @@ def cells(options, own, long):
             "its CPU is scaled by tokens",
             *turns(12_000, long, [0, 9], {"only": [0, 9], "checkpointing": True}),
         ),
-        "d1": ("128 tokens of one reply", both(one), [by_peer("CPU by generate's", "cpu_s", 0.75)]),
-        "d8": ("128 tokens of eight replies at once", both(eight), [by_peer("CPU by generate's", "cpu_s", 0.9)]),
+        "d1": ("128 tokens of one reply", both(one), by_generate(0.75)),
+        "d8": ("128 tokens of eight replies at once", both(eight), by_generate(0.9)),
         "v1": ("128 tokens of one reply in f32, beside vLLM", *beside_vllm(one)),
         "v8": ("128 tokens of eight replies in f32, beside vLLM", *beside_vllm(eight)),
         "e": (
@@ -595,6 +605,27 @@ def cells(options, own, long):
             "distillation of 8 x (384 + 128) tokens, 3 hints of 24 each, top 4, by the same without its teacher",
             {"ours": hinted(True), "without": hinted(False)},
             [ratio("CPU by without a teacher", ours("cpu_s"), ("without", "cpu_s"), 1.6)],
+        ),
+        "net-step": (
+            "Qwen3.5 0.8B: a step of 4 x 128 tokens, loss on all",
+            both(net_step),
+            [by_peer(*cpu), by_peer("memory by PEFT's", "peak_bytes")],
+        ),
+        "net-session": (
+            "Qwen3.5 0.8B: 10 turns of 20 + 40 tokens after 300; PEFT computes the first and the last turn, scaled by tokens",
+            *turns(300, nets, [0, 9], {"only": [0, 9]}, (20, 40)),
+        ),
+        "net-d1": ("Qwen3.5 0.8B: 32 tokens of one reply", both(net_one), by_generate()),
+        "net-d8": ("Qwen3.5 0.8B: 32 tokens of eight replies at once", both(net_eight), by_generate()),
+        "net-next": (
+            "Qwen3.5 0.8B: first token of a second turn over 1,500 tokens",
+            net_known,
+            [
+                ratio("time by without cache", ours("wall_s"), ours("without_wall_s"), 0.1),
+                ratio("CPU by without cache", ours("cpu_s"), ours("without_cpu_s"), 0.1),
+                by_peer("CPU by transformers'", "cpu_s"),
+                by_peer("without cache: CPU by transformers'", "without_cpu_s"),
+            ],
         ),
         "served": (
             "4 streams, and a step of 8 x 512",
@@ -678,7 +709,8 @@ def bench(options, folder):
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": LONG_CONTEXT}
     (long / "config.json").unlink()
     (long / "config.json").write_text(json.dumps(config))
-    all_cells = cells(options, folder, long)
+    nets = options.out / NETS
+    all_cells = cells(options, folder, long, nets)
     only = options.only.split(",") if options.only else list(all_cells)
     if stray := [name for name in only if name not in all_cells]:
         sys.exit(f"no such cell: `{stray[0]}`; cells: {', '.join(all_cells)}")
@@ -686,6 +718,11 @@ def bench(options, folder):
     if not options.vllm:
         print("vLLM is not installed (`cargo xtask clients` installs it): v1 and v8 are skipped")
         chosen = {name: cell for name, cell in chosen.items() if "vllm" not in cell[1]}
+    if any(name.startswith("net-") for name in chosen):
+        # Here, because it imports this module.
+        import weights
+
+        weights.write(NETS, nets)
     records = []
     for name, (what, sides, _) in chosen.items():
         print(f"{name}: {what}", flush=True)
@@ -719,6 +756,8 @@ def main():
     parser.add_argument("--python", help="a Python with torch, transformers and peft")
     parser.add_argument("--out", type=Path, help="for inputs, runs and result [default: in the target folder]")
     options = parser.parse_args()
+    # As Ctrl-C, so that a peer ends too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options.variables = {}
     options.repeats = 1 if options.quick else max(1, options.repeats)
     options.out = options.out.resolve()

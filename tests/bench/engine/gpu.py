@@ -85,8 +85,18 @@ class Kit:
             whole.write_bytes(b"".join(part.read_bytes() for part in parts))
         return whole if is_whole() else None
 
+    def nets(self):
+        """The largest Qwen3.5 that the device has room for: 4B takes 8 GB in bf16, and rows of its training 12 GB."""
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            ask = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+            told = subprocess.run(ask, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+            if self.options.device != "cpu" and min(map(int, told), default=0) >= 22 << 10:
+                return "qwen3.5-4B"
+        return "qwen3.5-0.8B"
+
     def model(self, shape):
-        folder = self.options.weights / ("small" if self.small else shape)
+        small = "qwen3.5-small" if shape in weights.NETS else "small"
+        folder = self.options.weights / (small if self.small else shape)
         if not (folder / "complete").is_file():
             sys.exit(f"no weights in {folder}: the cell `weights` writes them")
         return folder
@@ -138,16 +148,18 @@ def golden(kit):
         env = engine.environment(kit.options) | {"METACLAW_GOLDEN_DTYPE": dtype}
         tests = ["golden", "--nocapture", "--test-threads=1", *others]
         lines, code = kit.run(kit.bin / "engine-tests", *tests, env=env)
-        worst = [float(number) for line in lines for number in re.findall(r"worst: \(([^,]+),", line)]
+        found = [(float(number), line) for line in lines for number in re.findall(r"worst: \(([^,]+),", line)]
+        worst = [number for number, _ in found]
+        of_nets = [number for number, line in found if "gated_delta_nets" in line or "qwen3_5" in line]
         result = next((line for line in lines if line.startswith("test result:")), "no result")
         emit(f"{dtype}: largest distance", max(worst, default=None), result)
+        emit(f"{dtype}: of gated delta nets", max(of_nets, default=None), f"{len(of_nets)} comparisons")
         emit(f"{dtype}: exit code", code)
 
 
 def write_weights(kit):
-    """random weights in the shapes of Qwen3"""
-    shapes = ["small"] if kit.small else ["4B", "0.6B", "8B"]
-    for shape in shapes:
+    """random weights in the shapes of Qwen3 and Qwen3.5"""
+    for shape in ["small", "qwen3.5-small"] if kit.small else ["4B", kit.nets(), "0.6B", "8B"]:
         free = shutil.disk_usage(kit.options.weights).free
         if free < 1.1 * weights.n_bytes(shape):
             emit(f"{shape}: not written, bytes free", free, f"{weights.n_bytes(shape)} are needed; --weights names another folder")
@@ -185,7 +197,12 @@ def step_rows(kit, name, figures, shape):
 
 
 def our_step(n, length, shape="4B", warm=None, memory=LITTLE, how=""):
-    def cell(kit):
+    """`shape`: `None` is a Qwen3.5."""
+
+    def cell(kit, shape=shape):
+        if shape is None:
+            shape = kit.nets()
+            emit("shape", kit.model(shape).name)
         with kit.server(f"step-{shape}-{n}x{length}", shape, memory) as server:
             begun = time.perf_counter()
             first = samples(kit, 1, 1024)[0]
@@ -195,17 +212,23 @@ def our_step(n, length, shape="4B", warm=None, memory=LITTLE, how=""):
             figures = engine.train(server, task)
             step_rows(kit, "ours", {**figures, "device_bytes": kit.device_bytes(server)}, shape)
 
-    cell.__doc__ = f"LoRA step {n} x {length:,}, {shape}{how}"
+    cell.__doc__ = f"LoRA step {n} x {length:,}, {shape or 'Qwen3.5'}{how}"
     return cell
 
 
-def peft(checkpointing):
-    def cell(kit):
-        peer = {"batch": 4, "checkpointing": checkpointing}
-        step_rows(kit, "peer", kit.peer(kit.task("train", samples=samples(kit, 16, 1024), peer=peer)), "4B")
+def peft(checkpointing, shape="4B"):
+    """`shape`: `None` is a Qwen3.5."""
+
+    def cell(kit, shape=shape):
+        shape, peer = shape or kit.nets(), {"batch": 4, "checkpointing": checkpointing}
+        if shape in weights.NETS:
+            has = lacks(kit.options, kit, "fla") is None
+            emit("flash-linear-attention", "installed" if has else "not installed: transformers' reference code")
+        step_rows(kit, "peer", kit.peer(kit.task("train", shape, samples=samples(kit, 16, 1024), peer=peer)), shape)
 
     how = "with" if checkpointing else "without"
-    cell.__doc__ = f"the same step 16 x 1,024 by PEFT, micro-batch 4, {how} checkpointing"
+    of = "" if shape else ", Qwen3.5"
+    cell.__doc__ = f"the same step 16 x 1,024 by PEFT, micro-batch 4, {how} checkpointing{of}"
     return cell
 
 
@@ -217,18 +240,27 @@ def session(kit):
         step_rows(kit, "tree", {**figures, "device_bytes": kit.device_bytes(server)}, "4B")
 
 
+def decode_speed(kit, server, ids, n, **more):
+    """Tokens a second of `n` replies at once."""
+    prompt, new = (32, 16) if kit.small else (PROMPT, NEW)
+    figures = engine.decode(server, {"prompts": ids.lists(n, prompt), "new_tokens": new, **more})
+    return figures["new_tokens"] / figures["wall_s"]
+
+
+def next_turn_rows(kit, server, ids):
+    history, turn = (100, 20) if kit.small else (15_000, 200)
+    task = {"history": ids.text(history), "other_history": ids.text(history), "turn": ids.text(turn)}
+    figures = engine.next_turn(server, task)
+    emit(f"next turn of {turn} tokens after {history:,}, s", figures["wall_s"], f"{figures['cached']} tokens cached")
+    emit("the same after an unknown history, s", figures["without_wall_s"])
+
+
 def replies(kit):
     """replies"""
     ids, (prompt, new) = Ids(3), (32, 16) if kit.small else (PROMPT, NEW)
-    history, turn = (100, 20) if kit.small else (15_000, 200)
     with kit.server("replies") as server:
-
-        def decode(n, **more):
-            figures = engine.decode(server, {"prompts": ids.lists(n, prompt), "new_tokens": new, **more})
-            return figures["new_tokens"] / figures["wall_s"]
-
         for n in (1, 8, 64):
-            emit(f"{n} streams at once, tokens a second", decode(n))
+            emit(f"{n} streams at once, tokens a second", decode_speed(kit, server, ids, n))
         for n in (1, 4, 8):
             heard = engine.together([lambda text=text: server.stream(text, new) for text in ids.texts(n, prompt)])
             n_events, n_tokens = sum(len(one["at"]) for one in heard), sum(one["usage"]["completion_tokens"] for one in heard)
@@ -238,13 +270,27 @@ def replies(kit):
             emit(f"{n} streams: 95th percentile, s", between(95))
         server.save_adapters(["one"])
         for n in (1, 8):
-            emit(f"{n} streams at once on one adapter, tokens a second", decode(n, adapter="one"))
+            speed = decode_speed(kit, server, ids, n, adapter="one")
+            emit(f"{n} streams at once on one adapter, tokens a second", speed)
         figures = engine.adapters(server, {"prompts": ids.texts(8, 64), "new_tokens": 64, "history": ids.text(200)})
         emit("8 streams on 8 adapters, time by all on one", figures["wall_s"] / figures["on_one_wall_s"])
-        task = {"history": ids.text(history), "other_history": ids.text(history), "turn": ids.text(turn)}
-        figures = engine.next_turn(server, task)
-        emit(f"next turn of {turn} tokens after {history:,}, s", figures["wall_s"], f"{figures['cached']} tokens cached")
-        emit("the same after an unknown history, s", figures["without_wall_s"])
+        next_turn_rows(kit, server, ids)
+
+
+def net_replies(kit):
+    """replies, Qwen3.5"""
+    ids, shape = Ids(6), kit.nets()
+    emit("shape", kit.model(shape).name)
+    with kit.server("net-replies", shape) as server:
+        for n in (1, 8, 64):
+            emit(f"{n} streams at once, tokens a second", decode_speed(kit, server, ids, n))
+        next_turn_rows(kit, server, ids)
+        # The second reply goes on from the state that the first one's prompt left.
+        body = {"tokens": ids.take(321), "max_tokens": 16, "temperature": 0, "ignore_eos": True, "model": "base"}
+        cold, kept = (server.call("/v1/sample", body)["sequences"][0] for _ in range(2))
+        n_alike = next((i for i, (a, b) in enumerate(zip(cold["tokens"], kept["tokens"])) if a != b), 16)
+        far = [abs(a - b) for a, b in zip(cold["logprobs"][:n_alike], kept["logprobs"])]
+        emit("a reply from a kept state: largest distance", max(far, default=None), f"in nats, {n_alike} of 16 tokens alike")
 
 
 def served(kit):
@@ -355,7 +401,7 @@ def learn(kit):
 # Name, the longest time in seconds, what it does, and what it needs beside the kit.
 CELLS = [
     ("golden", 100, golden, None),
-    ("weights", 90, write_weights, None),
+    ("weights", 120, write_weights, None),
     ("peak", 30, peak, "torch"),
     ("step", 60, our_step(16, 1024), None),
     ("step-16000", 60, our_step(1, 16_000, memory=IN_20_GIB, how=", in 20 GiB"), None),
@@ -363,8 +409,11 @@ CELLS = [
     ("peft-checkpointing", 60, peft(True), "peft"),
     ("replies", 90, replies, None),
     ("served", 60, served, None),
+    ("net-step", 75, our_step(16, 1024, None), None),
+    ("net-replies", 90, net_replies, None),
     ("generate", 60, generate, "transformers"),
     ("session", 60, session, None),
+    ("net-peft", 75, peft(True, None), "peft"),
     ("int8", 60, int8, None),
     ("ends", 60, ends, None),
     ("step-4096", 75, our_step(2, 4_096, "8B"), None),
@@ -403,10 +452,11 @@ def run_cell(options, name, seconds):
             wrong = None if code == 0 else f"it ended with {code}"
         except subprocess.TimeoutExpired:
             wrong = f"not at its end after {seconds:.0f} s"
-        with contextlib.suppress(ProcessLookupError):
-            # Its servers are of its group, which only this function made.
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                # Its servers are of its group, which only this function made.
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     lines = log.read_text(errors="replace").splitlines()
     rows = []
     for line in lines:
@@ -501,7 +551,7 @@ def main():
     parser.add_argument("--threads", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="of libtorch on the CPU")
     parser.add_argument("--python", help="a Python with torch, transformers and peft [default: the one that runs this]")
     parser.add_argument("--libtorch", help="the folder of libtorch's libraries [default: those of that Python's torch]")
-    parser.add_argument("--weights", type=Path, help="where random weights go, 26 GB [default: in the output folder]")
+    parser.add_argument("--weights", type=Path, help="where random weights go, 34 GB [default: in the output folder]")
     parser.add_argument("--out", type=Path, default=Path("metaclaw-gpu-out"), help="for models, logs and report")
     parser.add_argument("--demo", type=Path, help="the demo model [default: demo.gguf.part* beside the kit]")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
@@ -520,6 +570,8 @@ def main():
         sys.exit(f"{python} has no torch 2.11: --python names a Python that has it, --libtorch a folder of libraries")
     if options.cell:
         return next(cell for name, _, cell, _ in CELLS if name == options.cell)(Kit(options))
+    # As Ctrl-C, so that a cell's programs end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return all_cells(options)
 
 

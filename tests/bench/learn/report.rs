@@ -242,12 +242,12 @@ pub fn picture(records: &[&Record], references: &References, content: &Content) 
     ];
     let chart = Chart {
         title: "How often the first reply is as its owner wishes".to_owned(),
-        share: match wishes.len() {
-            1 => format!(
+        share: match *wishes.iter().copied().collect::<Vec<_>>().as_slice() {
+            [wish] => format!(
                 "first replies, wish: {}",
-                wishes.iter().copied().collect::<String>()
+                content.wish(wish).map_or(wish, |wish| &wish.request)
             ),
-            n => format!("first replies, {n} wishes"),
+            ref wishes => format!("first replies, {} wishes", wishes.len()),
         },
         session: "conversation".to_owned(),
         curves: rows.iter().filter_map(curve).collect(),

@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -215,6 +216,13 @@ class Product:
         with open(self.home / "bench.log", "a") as log:
             command = [self.program, "start", "--config", self.home / "config.yaml"]
             self.process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            self.wait_until_ready(arm)
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait_until_ready(self, arm):
         until = time.time() + 180
         while time.time() < until and self.process.poll() is None:
             with contextlib.suppress(OSError, ValueError, KeyError):
@@ -570,6 +578,8 @@ def main():
     parser.add_argument("--gate", action="store_true", help="tests each adapter before it serves")
     parser.add_argument("--show", action="store_true", help="runs nothing: shows what is in --out")
     args = parser.parse_args()
+    # As Ctrl-C, so that the programs end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out.mkdir(parents=True, exist_ok=True)
     data = Data(args.data)
     if not args.show:

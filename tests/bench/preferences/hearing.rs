@@ -13,6 +13,7 @@ use serde::Deserialize;
 use crate::report::Table;
 
 const OWN: &str = include_str!("../../../skills/testdata/told.jsonl");
+const ASKED: &str = include_str!("../../../skills/testdata/asked.tsv");
 const COLUMNS: &[&str] = &[
     "wish in force",
     "proposed",
@@ -63,6 +64,11 @@ pub fn run(data: Option<&Path>, lists: bool) -> Result<()> {
         let is_kept = matches!(&*told.kind, "preference" | "manner");
         let row = format!("own, {}, {}, {}", told.half, told.kind, told.lang);
         table.count(&row, &hearer.hear(&told.text, is_kept)?);
+    }
+    for line in ASKED.lines() {
+        let (kind, text) = line.split_once('\t').context("no kind in asked.tsv")?;
+        let heard = hearer.hear(text, kind != "question")?;
+        table.count(&format!("own, about answers, {kind}"), &heard);
     }
     if let Some(data) = data {
         for entry in entries(data)? {

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -113,17 +114,25 @@ class Ours:
             stdout=self.log,
             stderr=self.log,
         )
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def wait_until_ready(self):
         deadline = time.time() + 300
         while time.time() < deadline:
             asked = [self.program, "status", "--json"]
             status = subprocess.run(asked, env=self.environment, capture_output=True, text=True)
             if status.returncode == 0 and json.loads(status.stdout)["trainer"]["is"] == "ready":
-                return self
+                return
             time.sleep(1)
         raise SystemExit("metaclaw did not become ready: see metaclaw.log")
 
     def __exit__(self, *_):
-        subprocess.run([self.program, "stop"], env=self.environment, capture_output=True)
+        self.process.terminate()
         self.process.wait()
         self.log.close()
 
@@ -336,6 +345,8 @@ def options_of(arguments):
 
 def main():
     options = options_of(sys.argv[1:])
+    # As Ctrl-C, so that the programs end too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     only = options.only or ["metaclaw", "peft", "trl"]
     folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -83,7 +83,8 @@ impl Lora {
     ///
     /// # Shapes
     /// `tensors`: as [`Lora::init`] makes them, in any float dtype. Returns f32. The copy of the base's LM head that PEFT
-    /// puts beside an adapter of it is left out.
+    /// puts beside an adapter of it is left out. A text model alone and as a part of a model of text and images name the
+    /// same layers differently; both names are read.
     ///
     /// # Errors
     /// A missing, unexpected or misshaped tensor, by name.
@@ -99,7 +100,9 @@ impl Lora {
             check_shape(PEFT_HEAD_BASE.into(), &base, &[dims.vocab, dims.hidden])?;
         }
         let set = Self::build(spec, dims, n_layers, |param, wanted| {
-            let tensor = take(&mut tensors, param.peft_name(dims.layers_at), &wanted)?;
+            let names = [dims.layers_at, ALONE, IN_PART].map(|at| param.peft_name(at));
+            let found = names.iter().find(|name| tensors.contains_key(*name));
+            let tensor = take(&mut tensors, found.unwrap_or(&names[0]).clone(), &wanted)?;
             Ok(tensor.f_to_kind(Kind::Float)?)
         })?;
         match tensors.into_keys().next() {

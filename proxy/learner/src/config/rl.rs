@@ -77,9 +77,10 @@ pub struct RlConfig {
     #[schemars(with = "u64", range(min = 1))]
     #[default(f64::from(DEFAULT_ALPHA))]
     pub lora_alpha: f64,
-    /// The projections that have an adapter. lm_head is the projection to the logits.
+    /// The projections that have an adapter. The last five are those of gated delta nets (Qwen3.5), which also have
+    /// adapters where q_proj, k_proj, v_proj and o_proj all have. lm_head is the projection to the logits.
     #[schemars(extend("enum" = TARGETS))]
-    // All but lm_head.
+    // Those that every model has in its layers.
     #[default(Words(TARGETS[..7].iter().map(|&target| target.to_owned()).collect()))]
     pub targets: Words,
     /// How many optimizer steps are taken on one batch. They are tested together. Without it, 2 if rl.method has
@@ -134,7 +135,7 @@ pub struct RlConfig {
     pub rollouts: RolloutsConfig,
 }
 
-const TARGETS: [&str; 8] = [
+const TARGETS: [&str; 13] = [
     "q_proj",
     "k_proj",
     "v_proj",
@@ -143,6 +144,11 @@ const TARGETS: [&str; 8] = [
     "up_proj",
     "down_proj",
     "lm_head",
+    "in_proj_qkv",
+    "in_proj_z",
+    "in_proj_b",
+    "in_proj_a",
+    "out_proj",
 ];
 
 /// `rl.teacher`.

@@ -36,8 +36,8 @@ pub struct CreateRequest {
     pub lora_alpha: Option<f64>,
     /// The seed of the initial weights; random if absent. Not in the fork's API.
     pub seed: Option<u64>,
-    /// The matrices to adapt, for example `q_proj` or `lm_head`; the seven projections of a layer if absent. Not in the
-    /// fork's API.
+    /// The matrices to adapt, for example `q_proj` or `lm_head`; all projections of the model's layers if absent. Not in
+    /// the fork's API.
     pub targets: Option<Vec<String>>,
 }
 

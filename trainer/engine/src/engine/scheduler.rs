@@ -75,14 +75,17 @@ impl RoundBudget {
 /// How many pending positions each sequence runs, for sequences in order of age.
 ///
 /// A reply that decodes has one position pending and always runs. Half of the remaining budget goes to the shortest
-/// prompt, so that it does not wait behind a long one. The other half goes to the oldest.
+/// prompt, so that it does not wait behind a long one. The other half goes to the oldest. Each gets at least a page:
+/// otherwise a long prompt would never begin while short ones keep coming.
 pub(super) fn plan(pending: &[usize], budget: &RoundBudget) -> Vec<usize> {
     let n_decoding = pending.iter().filter(|&&n| n == 1).count();
     let rows = budget.rows(n_decoding > 0);
-    let mut left = rows.saturating_sub(n_decoding).max(PAGE);
+    let spare = rows.saturating_sub(n_decoding);
     let mut rows: Vec<usize> = pending.iter().map(|&n| usize::from(n == 1)).collect();
     let prompts = || (0..pending.len()).filter(|&i| pending[i] > 1);
     let shortest = prompts().min_by_key(|&i| pending[i]);
+    let n_first = if shortest == prompts().next() { 1 } else { 2 };
+    let mut left = spare.max((n_first * PAGE).min(budget.most));
     if let Some(i) = shortest {
         let given = portion(pending[i], left.div_ceil(2).max(PAGE));
         rows[i] = given;
@@ -143,6 +146,17 @@ mod tests {
         assert_eq!(rows[16], 16);
         assert_eq!(plan(&[1, 1], &measured(1.0)), [1, 1]);
         assert_eq!(plan(&[], &measured(1.0)), [0; 0]);
+    }
+
+    #[test]
+    fn the_oldest_prompt_advances_however_many_short_ones_come() {
+        for n_decoding in 1..16 {
+            let mut pending = vec![300];
+            pending.extend(vec![1; n_decoding]);
+            pending.extend([40, 30, 20]);
+            let rows = plan(&pending, &measured(1000.0));
+            assert_eq!((rows[0], rows[n_decoding + 3]), (16, 16), "{rows:?}");
+        }
     }
 
     #[test]

@@ -191,6 +191,40 @@ fn every_row_of_jinja_renders_as_in_python() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Conversations, and what `transformers` renders them to by a template like Qwen3.5's; null stands for a refusal.
+/// `trainer/text/golden/conversations.py` writes them. `METACLAW_TEST_CONVERSATIONS` names what it wrote of another template.
+#[test]
+fn conversations_render_as_in_transformers() {
+    let other = std::env::var_os("METACLAW_TEST_CONVERSATIONS");
+    let text = other.map_or_else(
+        || include_str!("testdata/qwen35.json").to_owned(),
+        |file| std::fs::read_to_string(file).unwrap(),
+    );
+    let table: Value = serde_json::from_str(&text).unwrap();
+    let own = include_str!("../tokenizer/testdata/qwen35.jinja");
+    let source = table["template"].as_str().unwrap_or(own);
+    let rows = table["rows"].as_array().unwrap();
+    let mut wrong = Vec::new();
+    for row in rows {
+        let request = RenderRequest {
+            messages: row["messages"].as_array().unwrap(),
+            tools: Some(&row["tools"]).filter(|tools| !tools.is_null()),
+            add_generation_prompt: true,
+            extra: row["variables"].as_object(),
+            ..RenderRequest::default()
+        };
+        let ours = render(source, &request);
+        if ours.as_deref().ok() != row["text"].as_str() {
+            wrong.push(format!(
+                "{}: {ours:?} and not {}",
+                row["messages"], row["text"]
+            ));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "of {}", rows.len());
+    println!("{} conversations", rows.len());
+}
+
 /// The template resembles Gemma 3's, which has no system turn: the system prompt comes at the beginning of the first
 /// user turn. The expected texts are those of `transformers` 5.19.
 #[test]

@@ -23,6 +23,7 @@ use crate::{
 /// Projections of attention and of the MLP: each is adapted as a whole or not at all.
 const ATTENTION: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
 const MLP: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+const HEAD: &str = "lm_head";
 /// The one alpha that there is.
 const ALPHA: f64 = 32.0;
 pub(super) const OWNER: &str = "metaclaw_owner";
@@ -45,10 +46,13 @@ pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig> {
             "rl.lora_alpha is {alpha}: this API has alpha {ALPHA}, whatever the rank"
         )));
     }
+    let given = spec.targets.as_deref().unwrap_or_default();
+    let is_named = |name: &String| [&ATTENTION[..], &MLP, &[HEAD]].concat().contains(&&**name);
+    if let Some(other) = given.iter().find(|name| !is_named(name)) {
+        let why = format!("rl.targets has {other}: this API has no name for it");
+        return Err(unsaid(why));
+    }
     let has = |names: &[&str]| {
-        let Some(given) = &spec.targets else {
-            return Ok(true);
-        };
         let is_given = |name: &&&str| given.iter().any(|target| target == **name);
         let n = names.iter().filter(is_given).count();
         if n == 0 || n == names.len() {
@@ -59,12 +63,13 @@ pub(super) fn lora(spec: &CreateRequest) -> Result<LoraConfig> {
             "rl.targets has {given}: this API adapts {names} together, or none of them"
         )))
     };
+    let is_open = spec.targets.is_none();
     Ok(LoraConfig {
         rank: spec.rank,
         seed: seed(spec.seed),
-        train_unembed: false,
-        train_attn: has(&ATTENTION)?,
-        train_mlp: has(&MLP)?,
+        train_unembed: has(&[HEAD])?,
+        train_attn: is_open || has(&ATTENTION)?,
+        train_mlp: is_open || has(&MLP)?,
     })
 }
 
@@ -266,9 +271,17 @@ mod tests {
         assert!(all.train_attn && all.train_mlp && !all.train_unembed);
         let attention = lora(&spec(&ATTENTION)).unwrap();
         assert!(attention.train_attn && !attention.train_mlp);
+        let head = lora(&spec(&["lm_head"])).unwrap();
+        assert!(head.train_unembed && !head.train_attn);
+        let open = lora(&CreateRequest::default()).unwrap();
+        assert!(open.train_attn && open.train_mlp && !open.train_unembed);
         insta::assert_snapshot!(
             lora(&spec(&["q_proj", "v_proj"])).unwrap_err(),
             @"create_model: cannot write the request: rl.targets has q_proj+v_proj: this API adapts q_proj+k_proj+v_proj+o_proj together, or none of them"
+        );
+        insta::assert_snapshot!(
+            lora(&spec(&["in_proj_z"])).unwrap_err(),
+            @"create_model: cannot write the request: rl.targets has in_proj_z: this API has no name for it"
         );
         let other = CreateRequest {
             lora_alpha: Some(16.0),

@@ -22,9 +22,34 @@ fn layers_of_a_part_are_named_as_peft_names_them_and_the_images_part_is_left_out
     let wanted = "base_model.model.model.language_model.layers.0.self_attn.v_proj.lora_A.weight";
     assert_eq!(first, wanted);
     let mut spec = super::spec(base("tiny"));
-    let error = load(root.path(), &name("a@1"), &spec).unwrap_err();
-    assert!(error.to_string().contains("model.layers.0"), "{error}");
     spec.dims = PART;
     let read = load(root.path(), &name("a@1"), &spec).unwrap();
     assert_eq!(read.sha256, saved.sha256);
+}
+
+/// PEFT names the layers of a text model alone `model.layers`.
+#[test]
+fn layers_of_the_text_model_alone_are_the_same_and_what_is_there_twice_or_of_images_is_named() {
+    const OF_IMAGES: &str = "base_model.model.model.visual.blocks.0.attn.proj.lora_A.weight";
+    for (of, read_by) in [(DIMS, PART), (PART, DIMS)] {
+        let root = tempfile::tempdir().unwrap();
+        let lora = Lora::init(lora_spec(2, 32, vec![Projection::V]), of, 2, 4).unwrap();
+        let saved = save(root.path(), &name("a@1"), &lora, &base("tiny"), 7).unwrap();
+        let mut spec = super::spec(base("tiny"));
+        spec.dims = read_by;
+        let read = || load(root.path(), &name("a@1"), &spec);
+        let found = read().unwrap().lora;
+        assert!(are_equal(found.params(), lora.params()));
+
+        let file = saved.folder.join(TENSORS);
+        let (theirs, ours) = (&lora.names()[0], &found.names()[0]);
+        for (added, refused) in [(&**ours, &**theirs), (OF_IMAGES, OF_IMAGES)] {
+            let names = lora.names().into_iter().chain([added.to_owned()]);
+            let tensors = lora.params().chain(lora.params().take(1));
+            tensors::write(&file, names.zip(tensors)).unwrap();
+            let error = read().unwrap_err().to_string();
+            let wanted = format!("tensor {refused:?} belongs to no adapted map of this model");
+            assert!(error.ends_with(&wanted), "{error}");
+        }
+    }
 }

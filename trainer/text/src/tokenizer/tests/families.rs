@@ -44,11 +44,18 @@ const fn family(
     }
 }
 
-pub(crate) const FAMILIES: [Family; 6] = [
+pub(crate) const FAMILIES: [Family; 7] = [
     family("chatml", TEMPLATE, None, [CHATML, &[]], QWEN_ENDS),
     family(
         "qwen3",
         include_str!("../testdata/qwen3.jinja"),
+        None,
+        [QWEN, QWEN_PLAIN],
+        QWEN_ENDS,
+    ),
+    family(
+        "qwen35",
+        include_str!("../testdata/qwen35.jinja"),
         None,
         [QWEN, QWEN_PLAIN],
         QWEN_ENDS,

@@ -207,5 +207,5 @@ fn clean_text_has_the_ids_it_had() {
         Ok(())
     });
     outcome.unwrap();
-    assert!(n_clean.get() > 1500, "{} of 1800", n_clean.get());
+    assert!(n_clean.get() > 1750, "{} of 2100", n_clean.get());
 }
