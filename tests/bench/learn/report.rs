@@ -411,7 +411,7 @@ mod tests {
         };
         let svg = draw(&runs.iter().collect::<Vec<_>>());
         for part in [
-            "first replies, wish: terse, ",
+            "first replies, wish: Please answer in one short sentence. (mean of 5)",
             ">\ncontrol\n",
             ">\ndefault\n",
             "of 2 seeds)",
