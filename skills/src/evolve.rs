@@ -7,17 +7,18 @@
 //! owner's words. With `gate.lessons` it has to pass a trial first (`trial`).
 
 mod draft;
+mod figures;
+mod history;
 mod prompt;
 mod proposal;
 mod review;
 mod trial;
 
 pub use self::{
+    figures::{MIN_TRIED, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest},
+    history::{HistoryEntry, HistorySkill, read_history},
     prompt::{Failure, Teller, Trajectory, TrajectoryStep},
-    proposal::{
-        HistoryEntry, HistorySkill, MIN_TRIED, Progress, Proposal, ProposalState, Reason,
-        SharedOrigin, Source, TRIAL_DRAWS, TrialFigures, TrialVerdict, TriedRequest, read_history,
-    },
+    proposal::{Progress, Proposal, ProposalState, Reason, SharedOrigin, Source},
     review::{EvolutionRun, EvolveError, Evolved},
     trial::SkillTrial,
 };

@@ -123,7 +123,7 @@ impl Chart {
         let mut chart = ChartBuilder::on(area)
             .margin_top(160)
             .margin_right(labels)
-            .y_label_area_size(120)
+            .y_label_area_size(140)
             .x_label_area_size(BELOW)
             .build_cartesian_2d(1.0..last, 0.0..1.0)?;
         chart

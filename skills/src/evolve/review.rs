@@ -12,10 +12,9 @@ use metaclaw_chat::{AgentId, Message, SessionId, excerpt, if_there};
 
 use super::{
     draft::{DraftRefusal, SkillDraft},
+    history::{self, HISTORY_FILE, HistoryEntry},
     prompt::{self, Failure, WrittenSkill},
-    proposal::{
-        self, HistoryEntry, Progress, Proposal, ProposalState, ProposalStore, Reason, Source,
-    },
+    proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason, Source},
 };
 use crate::{
     file::{JournalError, MAX_FILE, failed, read_text, write_text},
@@ -144,8 +143,8 @@ impl Library {
         let _lock = self.lock_lessons()?;
         let (proposals, refused) = (&evolved.proposals, &evolved.refused);
         let entry = HistoryEntry::new(&run.agent, run.at_ms, &run.failures, proposals, refused);
-        let path = self.dir().join(proposal::HISTORY_FILE);
-        proposal::append(&path, &entry).map_err(failed(path))?;
+        let path = self.dir().join(HISTORY_FILE);
+        history::append(&path, &entry).map_err(failed(path))?;
         Ok(evolved)
     }
 
@@ -400,8 +399,8 @@ impl Library {
             Ok(n_forgotten)
         })?;
         let _lock = self.lock_lessons()?;
-        let path = self.dir().join(proposal::HISTORY_FILE);
-        proposal::forget(&path, &is_forgotten).map_err(failed(path))?;
+        let path = self.dir().join(HISTORY_FILE);
+        history::forget(&path, &is_forgotten).map_err(failed(path))?;
         Ok(n_forgotten)
     }
 

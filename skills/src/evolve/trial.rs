@@ -6,9 +6,8 @@ use std::sync::Arc;
 use metaclaw_chat::{AgentId, now_ms};
 
 use super::{
-    proposal::{
-        Progress, Proposal, ProposalState, ProposalStore, Reason, TrialFigures, TrialVerdict,
-    },
+    figures::{TrialFigures, TrialVerdict},
+    proposal::{Progress, Proposal, ProposalState, ProposalStore, Reason},
     review::{EvolveError, version},
 };
 use crate::{

@@ -169,10 +169,10 @@ static NOT_TOLD: LazyLock<Regex> = LazyLock::new(|| fact_pattern("not_told"));
 
 fn fact_pattern(kind: &str) -> Regex {
     let any = |kind: &str| TABLE.list(kind).join("|");
-    let words = any(kind)
-        .replace("{end}", &any("end"))
-        .replace("{I}", &any("i"))
-        .replace("{我}", &any("wo"));
+    let mut words = any(kind);
+    for (name, _) in &TABLE.0 {
+        words = words.replace(&format!("{{{name}}}"), &any(name));
+    }
     pattern(&format!("(?i){}", words.replace('\'', "['’]?")))
 }
 

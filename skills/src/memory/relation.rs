@@ -183,7 +183,7 @@ pub(super) fn consolidate(memories: &mut [Memory]) -> Consolidated {
     done
 }
 
-/// Returns the subject of a statement, with what is said of it: of "my editor is vim" it is "editor", "is".
+/// Returns what a statement is about: "editor" and "is" for "my editor is vim", "i" and "home" for "I live in Rome".
 ///
 /// It returns `None` for a statement that may hold beside others with the same subject: "I am ..", "my dog is ..",
 /// "our shop uses ..", "my team prefers ..", "my phone is on silent".

@@ -422,7 +422,7 @@ mod tests {
         // Only the first seed has both wishes.
         let svg = draw(&runs[1..4].iter().collect::<Vec<_>>());
         assert!(
-            svg.contains("first replies, 2 wishes, ") && !svg.contains("seeds)"),
+            svg.contains("first replies, 2 wishes (mean") && !svg.contains("seeds)"),
             "{svg}"
         );
         assert!(draw(&[]).contains("0 wishes"));

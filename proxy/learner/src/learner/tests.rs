@@ -27,7 +27,9 @@ use crate::{
 mod data_set;
 mod faults;
 mod gate;
+mod measured;
 mod records;
+mod retired;
 mod rig;
 mod rollouts;
 mod steps;

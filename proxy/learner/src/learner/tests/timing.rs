@@ -175,7 +175,10 @@ async fn what_costs_something_waits_until_its_owner_is_away() {
     let auto = json!({"mode": "auto", "agents": {"busy": {"mode": "rl"}}});
     let rig = Rig::start(dir.path(), &world, config(&auto)).await;
     let (any, busy) = (AgentId::default_agent(), "busy".parse().unwrap());
-    assert!(rig.learner.may_cost(&any).await.unwrap(), "nobody is here");
+    assert!(
+        rig.learner.may_cost(&any).await.unwrap(),
+        "the owner is away"
+    );
     rig.talk(&world, &[1]).await;
     assert!(!rig.learner.may_cost(&any).await.unwrap());
     let is_so = rig.learner.may_cost(&busy).await.unwrap();
