@@ -65,10 +65,12 @@ FAMILIES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
         },
     },
-    # As E2B: layers have own inputs, the last two attend to the keys of layers 2 and 1, and have wider MLPs.
+    # As E2B: layers have own inputs, the last two attend to the keys of layers 2 and 1, and have wider MLPs. The own inputs are as wide
+    # as the model: with few numbers, what they choose may be all but 0, and its norm is noise in bf16 (transformers' gradients, too,
+    # were then up to 1.0 from those in f32).
     "gemma4_own": {
         "model_type": "gemma4_text", "num_hidden_layers": 5, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 8,
-        "hidden_size_per_layer_input": 6, "vocab_size_per_layer_input": 259, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 259, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
         "sliding_window": 8, "final_logit_softcapping": None, "attention_bias": True,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
         "rope_parameters": {

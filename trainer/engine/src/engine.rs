@@ -8,7 +8,6 @@
 mod adapters;
 mod config;
 mod core;
-mod guard;
 mod memory;
 mod number_format;
 mod scheduler;

@@ -61,10 +61,7 @@ pub fn logits(
 ) -> Result<Tensor> {
     let mut logits_nv = uncapped(hidden_nd, lm_head_vd, adapters)?;
     if let Some(cap) = cap {
-        logits_nv = logits_nv
-            .f_div_scalar_(cap)?
-            .f_tanh_()?
-            .f_mul_scalar(cap)?;
+        logits_nv = logits_nv.f_div_scalar_(cap)?.f_tanh_()?.f_mul_scalar(cap)?;
     }
     Ok(logits_nv)
 }

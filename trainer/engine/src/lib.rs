@@ -25,6 +25,7 @@ mod few_rows;
 pub mod folder;
 pub mod free_memory;
 pub mod generate;
+mod guard;
 pub mod head;
 pub mod kv;
 pub mod layer;

@@ -38,6 +38,7 @@ use self::work::PassWork;
 pub use self::work::{Slices, TrainJobError, TrainOut};
 use crate::datum::{self, Limits, LossSample};
 use crate::device;
+use crate::guard::guarded;
 use crate::lora::Lora;
 use crate::loss::Loss;
 use crate::model::Model;
@@ -189,7 +190,10 @@ impl TrainJob {
         let begun = Instant::now();
         loop {
             let slice = Instant::now();
-            let more = match self.slice(model) {
+            // Calls with a number among their arguments (`f_mul_scalar`, `f_full`) panic where they should fail: tch frees the
+            // number before it reads libtorch's error, and finds that error there.
+            let ran = guarded("slice", || self.slice(model));
+            let more = match ran.unwrap_or_else(|text| Err(TchError::Torch(text).into())) {
                 Err(TrainJobError::Torch(error)) if device::is_out_of_memory(&error) => {
                     self = self.begin_smaller(model, &error)?;
                     true

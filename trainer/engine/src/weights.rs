@@ -201,7 +201,7 @@ fn mixer(config: &ModelConfig, i: usize, source: &Source<'_>) -> Result<Mixer> {
     let dims = BaseDims::of(config);
     qkv.retain(|&(projection, _)| dims.has(i, projection));
     let own = config.kv_heads_at(i);
-    let heads = own.unwrap_or(KvHeads {
+    let heads = own.unwrap_or_else(|| KvHeads {
         n: 0,
         ..config.heads_at(i)
     });

@@ -9,7 +9,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::adapters::AdapterPool;
 use super::config::{EngineConfig, EngineInfo};
-use super::guard::guarded;
 use super::memory;
 use super::number_format;
 use super::serving::{LiveReplies, Waiting};
@@ -17,6 +16,7 @@ use super::state::{EngineState, JobProgress, SlicedJob};
 use super::threads::set_threads;
 use super::time_share::{SLICE, TimeShare};
 use crate::adapter::{BaseId, BaseSpec};
+use crate::guard::guarded;
 use crate::kv::PAGE;
 use crate::lora::LoraSpec;
 use crate::model::Model;
@@ -76,7 +76,7 @@ impl Core {
             family: model_config.architecture.name(),
             context: model_config.context,
             vocab: usize::try_from(model_config.vocab).unwrap_or(usize::MAX),
-            n_params: weights::n_params(&model_config),
+            n_params: weights::n_params(model_config),
             sha: sha.clone(),
             end_ids: model_config.eos_ids.clone(),
             dtype,

@@ -107,7 +107,10 @@ impl LiveReplies {
         state.served().placement.wait();
         let n_rows = chosen.iter().map(|&(_, n)| n).sum();
         self.budget.took(n_rows, begun.elapsed());
-        let lacks_memory = |outcome: &Result<StreamOutcome, GenerateError>| matches!(outcome, Err(GenerateError::Torch(error)) if device::is_out_of_memory(error));
+        let lacks_memory = |outcome: &Result<StreamOutcome, GenerateError>| {
+            let error = outcome.as_ref().err();
+            error.is_some_and(device::is_out_of_memory)
+        };
         let is_smaller = outcomes.iter().any(lacks_memory) && self.budget.shrink();
         let pairs = chosen.into_iter().zip(outcomes);
         // Prompts that lacked memory continue with fewer rows. A single row cannot shrink.

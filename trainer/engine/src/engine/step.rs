@@ -2,12 +2,12 @@
 
 use tch::Tensor;
 
-use super::guard::guarded;
 use super::score::score;
 use super::stream::Stream;
 use crate::aten::PlainCalls;
 use crate::batch::{Keep, segments};
 use crate::generate::{GenerateError, Scores};
+use crate::guard::guarded;
 use crate::kv::KvPool;
 use crate::model::Model;
 use crate::sampler::{self, DrawnToken, SampleError, SequenceSampler};

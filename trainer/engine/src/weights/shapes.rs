@@ -72,14 +72,12 @@ fn layer_shapes(config: &ModelConfig, layer: usize) -> Shapes {
     let into = into.map(|&(it, weight, bias)| (dims.widths(layer, it).1, weight, bias));
     let net = config.net_at(layer);
     let mut shapes = vec![("input_layernorm.weight", vec![d])];
-    shapes.extend(match net {
-        Some(net) => net_shapes(net, d),
-        None => {
-            let into = into.clone().map(|(out, weight, _)| (weight, vec![out, d]));
-            into.chain([("self_attn.o_proj.weight", vec![d, q])])
-                .collect()
-        }
-    });
+    if let Some(net) = net {
+        shapes.extend(net_shapes(net, d));
+    } else {
+        let into = into.clone().map(|(out, weight, _)| (weight, vec![out, d]));
+        shapes.extend(into.chain([("self_attn.o_proj.weight", vec![d, q])]));
+    }
     shapes.extend([
         ("post_attention_layernorm.weight", vec![d]),
         ("mlp.gate_proj.weight", vec![m, d]),

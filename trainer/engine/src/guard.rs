@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(super) fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let message = panic_text(panic.as_ref());
         tracing::error!(what, message, "panicked on the engine thread");
