@@ -70,8 +70,8 @@ impl Model {
     ) -> Result<Self, LoadError> {
         let config = ModelConfig::read(dir)?;
         let placement = Placement::new(devices, config.n_layers);
-        let weights = weights::load(dir, &config, kind, quantization, &placement)?;
-        let is_apart = |layer: usize| placement.of(config.kv_at(layer)) != placement.of(layer);
+        let is_apart =
+            |layer: usize| placement.stage_of(config.kv_at(layer)) != placement.stage_of(layer);
         if (0..config.n_layers).any(is_apart) {
             return Err(LoadError::Setting {
                 field: "devices",
@@ -79,6 +79,7 @@ impl Model {
                 allowed: "one device: layers of this model attend to the keys and values of others",
             });
         }
+        let weights = weights::load(dir, &config, kind, quantization, &placement)?;
         let turned = |heads: KvHeads| match config.gemma4 {
             Some(_) => heads.dim,
             None => config.rotary,

@@ -27,10 +27,12 @@ fn layers_of_a_part_are_named_as_peft_names_them_and_the_images_part_is_left_out
     assert_eq!(read.sha256, saved.sha256);
 }
 
-/// PEFT names the layers of a text model alone `model.layers`.
+/// PEFT names the layers of a text model alone `model.layers`. What is there twice, of images, or of a map that is not adapted is
+/// named.
 #[test]
-fn layers_of_the_text_model_alone_are_the_same_and_what_is_there_twice_or_of_images_is_named() {
+fn layers_of_the_text_model_alone_are_the_same_and_what_has_no_place_is_named() {
     const OF_IMAGES: &str = "base_model.model.model.visual.blocks.0.attn.proj.lora_A.weight";
+    const OF_OWN_INPUT: &str = "base_model.model.model.layers.0.per_layer_input_gate.lora_A.weight";
     for (of, read_by) in [(DIMS, PART), (PART, DIMS)] {
         let root = tempfile::tempdir().unwrap();
         let lora = Lora::init(lora_spec(2, 32, vec![Projection::V]), of, 2, 4).unwrap();
@@ -43,7 +45,12 @@ fn layers_of_the_text_model_alone_are_the_same_and_what_is_there_twice_or_of_ima
 
         let file = saved.folder.join(TENSORS);
         let (theirs, ours) = (&lora.names()[0], &found.names()[0]);
-        for (added, refused) in [(&**ours, &**theirs), (OF_IMAGES, OF_IMAGES)] {
+        let added = [
+            (&**ours, &**theirs),
+            (OF_IMAGES, OF_IMAGES),
+            (OF_OWN_INPUT, OF_OWN_INPUT),
+        ];
+        for (added, refused) in added {
             let names = lora.names().into_iter().chain([added.to_owned()]);
             let tensors = lora.params().chain(lora.params().take(1));
             tensors::write(&file, names.zip(tensors)).unwrap();

@@ -11,6 +11,7 @@ use crate::device::Devices;
 use crate::kv::{KvPool, StateMove};
 use crate::optim::AdamConfig;
 use crate::run::{OpenRun as TrainingRun, RunConfig};
+use crate::testing::tiny_gemma4;
 use crate::tests::{model_folder, positions, tiny_nets, tiny_with};
 
 const IDS: [u32; 13] = [10, 200, 33, 258, 1, 90, 91, 92, 17, 40, 5, 6, 7];
@@ -145,4 +146,12 @@ fn gradients_and_steps_are_the_same_to_the_last_bit() {
             assert!(!tensors.iter().any(is_zero));
         }
     }
+}
+
+#[test]
+fn layers_that_share_keys_are_not_parted() {
+    let dir = model_folder(&tiny_gemma4(), 7);
+    let devices: Devices = "cpu,cpu".parse().unwrap();
+    let error = Model::load(dir.path(), Kind::Float, &devices).unwrap_err();
+    insta::assert_snapshot!(error, @"devices is cpu,cpu, allowed: one device: layers of this model attend to the keys and values of others");
 }
