@@ -66,7 +66,7 @@ pub fn tiny_gemma4() -> Value {
         ("num_global_key_value_heads", json!(1)),
         ("num_kv_shared_layers", json!(2)),
         ("use_double_wide_mlp", json!(true)),
-        ("hidden_size_per_layer_input", json!(6)),
+        ("hidden_size_per_layer_input", json!(32)),
         ("vocab_size_per_layer_input", json!(259)),
         ("sliding_window", json!(6)),
         ("final_logit_softcapping", json!(8.0)),
