@@ -2,6 +2,7 @@
 
 mod gate_parts;
 mod judge;
+mod method_names;
 mod rl;
 
 use std::collections::BTreeMap;
@@ -15,9 +16,8 @@ use smart_default::SmartDefault;
 pub use self::{
     gate_parts::GatePart,
     judge::{JudgeConfig, JudgeKind},
-    rl::{
-        Methods, RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher, Words,
-    },
+    method_names::{Methods, Words},
+    rl::{RlConfig, RlConfigError, RolloutsConfig, SupportQuery, TargetForm, Teacher},
 };
 
 /// Everything that the learner reads of the configuration: deserialised from its root.
