@@ -69,7 +69,7 @@ fn plain(text: &str) -> String {
     read(&ToolCallOptions::default(), text)
 }
 
-/// Each row has a text of Qwen's or Kimi's form, and the thinking, the text and the calls in it. What is no call, or is
+/// Each row has a text of Qwen's, Kimi's or Gemma's form, and the thinking, the text and the calls in it. What is no call, or is
 /// hidden by a string that never ends, stays text.
 #[test]
 fn calls_and_thinking_of_any_tool_are_taken_out() {
@@ -170,7 +170,11 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
         "<tool_call>[",
         "<|tool_call_begin|>\"\\\"",
         "<|tool_calls_section_begin|>",
+        "<|tool_call>",
+        "<|tool_call>call:f{a:<|\"|>",
+        "<|tool_call>call:f{a:[<tool_call|>",
         "<think>",
+        "<|channel>thought",
         "\n",
     ];
     for unit in units {
@@ -190,7 +194,10 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
                 thinking.len() + text.len()
             };
             let n_said = [split(&pieces), split(&[&pieces.concat()])];
-            let is_left_out = matches!(unit, "<think>" | "\n" | "<|tool_calls_section_begin|>");
+            let is_left_out = matches!(
+                unit,
+                "<think>" | "<|channel>thought" | "\n" | "<|tool_calls_section_begin|>"
+            );
             let is_all = n_said.iter().all(|said| *said >= n * unit.len());
             assert!(is_all || is_left_out, "{unit}: {n_said:?}");
         }
@@ -240,6 +247,12 @@ fn texts() -> impl Strategy<Value = String> {
         "{\"name\":\"f\",",
         "}",
         "[",
+        "<|channel>thought",
+        "<channel|>",
+        "<|tool_call>",
+        "call:f{a:",
+        "<|\"|>",
+        "<tool_call|>",
     ]);
     vec(words, 0..12).prop_map(|words| words.concat())
 }
