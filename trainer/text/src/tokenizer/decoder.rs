@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use metaclaw_trainer_terms::gemma;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -21,6 +22,17 @@ struct TokenPiece {
     bytes: Box<[u8]>,
     special: bool,
 }
+
+/// Special tokens that are part of a reply's text, because they mark what clients need: Gemma 4's marks of thinking, of
+/// calls and of texts in calls.
+const REPLY_MARKS: [&str; 5] = [
+    CHANNEL,
+    "<channel|>",
+    gemma::CALL,
+    gemma::CALL_END,
+    gemma::QUOTE,
+];
+pub(super) const CHANNEL: &str = "<|channel>";
 
 /// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
@@ -60,7 +72,7 @@ impl TokenBytes {
         for (id, added) in tokenizer.get_added_tokens_decoder() {
             if let Some(piece) = pieces.get_mut(id as usize) {
                 piece.bytes = added.content.as_bytes().into();
-                piece.special = added.special;
+                piece.special = added.special && !REPLY_MARKS.contains(&added.content.as_str());
             }
         }
         Some(Self {
@@ -88,6 +100,12 @@ impl TokenBytes {
     pub(super) fn longest(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
         lengths.max().unwrap_or(0)
+    }
+
+    /// Returns whether a token is no part of a reply's text.
+    pub(super) fn is_left_out(&self, id: u32) -> bool {
+        let piece = self.pieces.get(id as usize);
+        piece.is_some_and(|piece| piece.special)
     }
 
     pub(super) fn of(&self, id: u32) -> &[u8] {
