@@ -17,7 +17,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use self::config::TokenizerConfig;
-use self::decoder::{CHANNEL, TokenBytes};
+use self::decoder::TokenBytes;
 pub use self::decoder::{StreamDecoder, byte_letters};
 pub use self::rendered::Rendered;
 pub(crate) use self::rendered::{CONTROL_BYTES, KeyPart, parts, push_control};
@@ -227,15 +227,12 @@ impl ChatTokenizer {
         let call = json!([{"id": "call", "type": "function", "function": function}]);
         let after_call =
             rendered("", call).and_then(|rendered| match parts(&rendered.key).last() {
-                Some(KeyPart::Control(id)) if self.bytes.is_left_out(id) => Some(id),
+                Some(KeyPart::Control(id)) if self.decode(&[id]).is_empty() => Some(id),
                 Some(KeyPart::Control(_) | KeyPart::Text(_)) | None => None,
             });
-        let mut ids = Vec::new();
-        for id in self.end_id.into_iter().chain(after).chain(after_call) {
-            if !ids.contains(&id) {
-                ids.push(id);
-            }
-        }
+        let ids = self.end_id.into_iter().chain(after).chain(after_call);
+        let mut ids: Vec<u32> = ids.collect();
+        ids.dedup();
         ids
     }
 
@@ -246,7 +243,7 @@ impl ChatTokenizer {
 
     /// Returns whether the model marks its thinking with channels (`<|channel>`, Gemma 4) and not with `<think>`.
     pub fn has_channels(&self) -> bool {
-        let id = self.encoder.token_to_id(CHANNEL);
+        let id = self.encoder.token_to_id("<|channel>");
         id.is_some_and(|id| self.is_control(id))
     }
 

@@ -33,6 +33,8 @@ pub(super) enum SplitPiece {
 pub(super) struct Splitter {
     options: ToolCallOptions,
     state: State,
+    /// The tags of the thinking.
+    tags: (&'static str, &'static str),
     held: Held,
     reply_id: String,
     n_calls: usize,
@@ -46,23 +48,11 @@ enum State {
     /// Blanks alone since the beginning, or since thinking or a call ended, which is where they are left out.
     Blank { keep: bool },
     /// Blanks at the start of the thinking are left out until something follows.
-    Thinking {
-        tags: (&'static str, &'static str),
-        has_begun: bool,
-    },
+    Thinking { has_begun: bool },
     /// In the midst of the reply itself: a `<think>` is text here.
     Text,
     /// After a call's first marker.
     Call(Style, MarkupScan),
-}
-
-// === impl State ===
-
-impl State {
-    fn think(tags: (&'static str, &'static str)) -> Self {
-        let has_begun = false;
-        Self::Thinking { tags, has_begun }
-    }
 }
 
 // === impl Splitter ===
@@ -70,13 +60,14 @@ impl State {
 impl Splitter {
     pub(super) fn new(options: ToolCallOptions, reply_id: &str) -> Self {
         let state = if options.think_is_open {
-            State::think(THINKING[0])
+            State::Thinking { has_begun: false }
         } else {
             State::Blank { keep: true }
         };
         Self {
             options,
             state,
+            tags: THINKING[0],
             held: Held::default(),
             reply_id: reply_id.to_owned(),
             n_calls: 0,
@@ -144,7 +135,7 @@ impl Splitter {
         let at_end = rest != Lookahead::Open;
         match self.state {
             State::Blank { keep } => self.blank(keep, at_end, out),
-            State::Thinking { tags, has_begun } => self.think(tags, has_begun, at_end, out),
+            State::Thinking { has_begun } => self.think(has_begun, at_end, out),
             State::Text => self.text(at_end, out),
             State::Call(style, scan) => self.look_for_end(style, scan, rest, out),
         }
@@ -160,7 +151,8 @@ impl Splitter {
         let mut thinking = THINKING.iter().filter(|_| self.takes_thinking);
         if let Some(tags) = thinking.clone().find(|(open, _)| word.starts_with(open)) {
             self.held.skip(n_blank + tags.0.len());
-            self.state = State::think(*tags);
+            self.tags = *tags;
+            self.state = State::Thinking { has_begun: false };
             return true;
         }
         let may_be_thinking = thinking.any(|(open, _)| open.starts_with(word));
@@ -199,14 +191,8 @@ impl Splitter {
         marker.is_some()
     }
 
-    fn think(
-        &mut self,
-        tags: (&'static str, &'static str),
-        has_begun: bool,
-        at_end: bool,
-        out: &mut Vec<SplitPiece>,
-    ) -> bool {
-        let (open, close) = tags;
+    fn think(&mut self, has_begun: bool, at_end: bool, out: &mut Vec<SplitPiece>) -> bool {
+        let (open, close) = self.tags;
         if !has_begun {
             self.held.skip_blanks();
             let held = self.held.text();
@@ -224,8 +210,7 @@ impl Splitter {
             if held.is_empty() {
                 return false;
             }
-            let has_begun = true;
-            self.state = State::Thinking { tags, has_begun };
+            self.state = State::Thinking { has_begun: true };
         }
         let held = self.held.text();
         if let Some(at) = held.find(close) {

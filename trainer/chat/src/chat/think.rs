@@ -7,24 +7,11 @@
 //! Gemma 4 writes `<|channel>thought .. <channel|>`. These marks are special tokens and no text about them, so they
 //! count wherever they stand.
 
-/// The marks around thinking, and the word that may follow the first one.
-#[derive(Debug, PartialEq, Eq)]
-struct Marks {
-    open: &'static str,
-    label: &'static str,
-    close: &'static str,
-}
+/// The mark that opens thinking, the word that may follow it, and the mark that closes thinking.
+type Marks = [&'static str; 3];
 
-const TAGS: Marks = Marks {
-    open: "<think>",
-    label: "",
-    close: "</think>",
-};
-const CHANNELS: Marks = Marks {
-    open: "<|channel>",
-    label: "thought",
-    close: "<channel|>",
-};
+const TAGS: Marks = ["<think>", "", "</think>"];
+const CHANNELS: Marks = ["<|channel>", "thought", "<channel|>"];
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyPiece {
@@ -35,7 +22,7 @@ pub(crate) struct ReplyPiece {
 /// Splits a text that arrives in pieces. The result does not depend on how the text is cut.
 #[derive(Debug)]
 pub(crate) struct ThinkSplitter {
-    marks: &'static Marks,
+    marks: Marks,
     state: State,
     /// Text that may still be part of a tag, or white space that may still come before one.
     held: String,
@@ -74,9 +61,10 @@ impl ThinkSplitter {
     /// Makes a splitter for a reply to `prompt`, which may itself end with open thinking, as with some templates. The
     /// marks are channels or tags.
     pub(crate) fn new(prompt: &str, has_channels: bool) -> Self {
-        let marks = if has_channels { &CHANNELS } else { &TAGS };
-        let opened = prompt.trim_end().strip_suffix(marks.label);
-        let state = if opened.is_some_and(|opened| opened.ends_with(marks.open)) {
+        let marks = if has_channels { CHANNELS } else { TAGS };
+        let [open, label, _] = marks;
+        let opened = prompt.trim_end().strip_suffix(label);
+        let state = if opened.is_some_and(|opened| opened.ends_with(open)) {
             State::Thinking { begun: false }
         } else {
             State::Start
@@ -128,13 +116,14 @@ impl ThinkSplitter {
     }
 
     fn start(&mut self) -> bool {
+        let [open, ..] = self.marks;
         let begins = self.held.trim_start();
-        if let Some(after) = begins.strip_prefix(self.marks.open) {
+        if let Some(after) = begins.strip_prefix(open) {
             self.held = after.to_owned();
             self.state = State::Opened;
             return true;
         }
-        if self.marks.open.starts_with(begins) {
+        if open.starts_with(begins) {
             return false;
         }
         self.state = State::Reply;
@@ -143,7 +132,7 @@ impl ThinkSplitter {
 
     /// Leaves out the word after the mark.
     fn opened(&mut self) -> bool {
-        let label = self.marks.label;
+        let [_, label, _] = self.marks;
         if label.starts_with(&self.held) && self.held != label {
             return false;
         }
@@ -155,16 +144,15 @@ impl ThinkSplitter {
     }
 
     fn reply(&mut self, piece: &mut ReplyPiece) -> bool {
-        let Marks { open, close, .. } = self.marks;
-        let marks = [open, close]
-            .into_iter()
-            .filter(|_| *self.marks == CHANNELS);
+        let [open, _, close] = self.marks;
+        let is_special = self.marks == CHANNELS;
+        let marks: &[&str] = if is_special { &[open, close] } else { &[] };
         let found = marks
-            .clone()
-            .filter_map(|mark| Some((self.held.find(mark)?, mark)));
+            .iter()
+            .filter_map(|mark| Some((self.held.find(mark)?, *mark)));
         let Some((at, mark)) = found.min() else {
-            let sure = marks.map(|mark| before_tail(&self.held, mark)).min();
-            let sure = sure.unwrap_or(self.held.len());
+            let sure = marks.iter().map(|mark| before_tail(&self.held, mark));
+            let sure = sure.min().unwrap_or(self.held.len());
             piece.content.extend(self.held.drain(..sure));
             return false;
         };
@@ -186,13 +174,14 @@ impl ThinkSplitter {
             self.held = kept.to_owned();
             self.state = State::Thinking { begun: true };
         }
-        if let Some(at) = self.held.find(self.marks.close) {
+        let [.., close] = self.marks;
+        if let Some(at) = self.held.find(close) {
             piece.reasoning.push_str(self.held[..at].trim_end());
-            self.held.drain(..at + self.marks.close.len());
+            self.held.drain(..at + close.len());
             self.state = State::Closed;
             return true;
         }
-        let sure = &self.held[..before_tail(&self.held, self.marks.close)];
+        let sure = &self.held[..before_tail(&self.held, close)];
         let keep_from = sure.trim_end().len();
         piece.reasoning.push_str(&self.held[..keep_from]);
         self.held.drain(..keep_from);

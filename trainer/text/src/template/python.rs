@@ -45,19 +45,16 @@ fn length(value: &Jinja) -> Result<usize, Error> {
 
 /// Sorts keys as if they had no marks, which break control tokens in them.
 fn dictsort(map: &Jinja, options: Kwargs) -> Result<Jinja, Error> {
-    let by_key = options.args().next().is_none();
+    let is_by_key = options.args().next().is_none();
     let sorted = minijinja::filters::dictsort(map, options)?;
     let mut pairs: Vec<Jinja> = sorted.try_iter()?.collect();
-    let key = |pair: &Jinja| {
-        let key = pair.get_item_by_index(0).ok()?;
-        let letters = key.as_str()?.chars().filter(|&c| !may_be_mark(c));
-        Some(letters.collect::<String>().to_lowercase())
-    };
-    let is_text = |pair: &Jinja| key(pair).is_some();
-    if !by_key || !pairs.iter().all(is_text) {
-        return Ok(sorted);
+    if is_by_key {
+        pairs.sort_by_cached_key(|pair| {
+            let key = pair.get_item_by_index(0).ok()?;
+            let letters = key.as_str()?.chars().filter(|&c| !may_be_mark(c));
+            Some(letters.collect::<String>().to_lowercase())
+        });
     }
-    pairs.sort_by_cached_key(key);
     Ok(pairs.into())
 }
 

@@ -6,7 +6,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use metaclaw_trainer_terms::gemma;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -25,14 +24,7 @@ struct TokenPiece {
 
 /// Special tokens that are part of a reply's text, because they mark what clients need: Gemma 4's marks of thinking, of
 /// calls and of texts in calls.
-const REPLY_MARKS: [&str; 5] = [
-    CHANNEL,
-    "<channel|>",
-    gemma::CALL,
-    gemma::CALL_END,
-    gemma::QUOTE,
-];
-pub(super) const CHANNEL: &str = "<|channel>";
+const REPLY_MARKS: &str = "<|channel> <channel|> <|tool_call> <tool_call|> <|\"|>";
 
 /// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
@@ -72,7 +64,8 @@ impl TokenBytes {
         for (id, added) in tokenizer.get_added_tokens_decoder() {
             if let Some(piece) = pieces.get_mut(id as usize) {
                 piece.bytes = added.content.as_bytes().into();
-                piece.special = added.special && !REPLY_MARKS.contains(&added.content.as_str());
+                piece.special =
+                    added.special && REPLY_MARKS.split(' ').all(|mark| mark != added.content);
             }
         }
         Some(Self {
@@ -100,12 +93,6 @@ impl TokenBytes {
     pub(super) fn longest(&self) -> usize {
         let lengths = self.pieces.iter().map(|piece| piece.bytes.len());
         lengths.max().unwrap_or(0)
-    }
-
-    /// Returns whether a token is no part of a reply's text.
-    pub(super) fn is_left_out(&self, id: u32) -> bool {
-        let piece = self.pieces.get(id as usize);
-        piece.is_some_and(|piece| piece.special)
     }
 
     pub(super) fn of(&self, id: u32) -> &[u8] {
