@@ -1,7 +1,7 @@
 //! Thinking that a model writes into its answer.
 
-/// The tags around thinking: of DeepSeek, Qwen and most others; of gpt-oss; of Mistral, Cohere, Seed, Kimi.
-const TAGS: [(&str, &str); 9] = [
+/// The tags around thinking: of DeepSeek, Qwen and most others; of gpt-oss; of Mistral, Cohere, Seed, Kimi, Gemma.
+const TAGS: [(&str, &str); 10] = [
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),
@@ -11,6 +11,7 @@ const TAGS: [(&str, &str); 9] = [
     ("<|start_thinking|>", "<|end_thinking|>"),
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),
+    ("<|channel>", "<channel|>"),
 ];
 
 /// Returns an answer without its thinking, or `None` if it ends within thinking, which says nothing for certain.
@@ -70,6 +71,7 @@ mod tests {
             ("Yes.<|end|>", Some("Yes.")),
             ("◁think▷no◁/think▷Yes.", Some("Yes.")),
             ("<seed:think>no</seed:think>Yes.", Some("Yes.")),
+            ("<|channel>thought\nno<channel|>Yes.", Some("Yes.")),
             ("<think>no, or", None),
             ("Let me see.\n  <thinking>no", None),
             ("Its <think> is long.", Some("Its <think> is long.")),

@@ -113,8 +113,45 @@ fn tokenizer(template: Option<&str>) -> ChatTokenizer {
     ChatTokenizer::load(dir.path()).unwrap()
 }
 
+/// Returns a tokenizer and a template like Gemma 4's.
+fn gemma() -> ChatTokenizer {
+    const MARKS: [&str; 9] = [
+        "<|turn>",
+        "<turn|>",
+        "<|channel>",
+        "<channel|>",
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|tool_response>",
+        "<tool_response|>",
+        "<|\"|>",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    write_tiny_text(dir.path()).unwrap();
+    let file = dir.path().join("tokenizer.json");
+    let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let tokens = json["added_tokens"].as_array_mut().unwrap();
+    for mark in MARKS {
+        let mut token = tokens.last().unwrap().clone();
+        token["content"] = json!(mark);
+        token["id"] = json!(token["id"].as_u64().unwrap() + 1);
+        tokens.push(token);
+    }
+    std::fs::write(&file, json.to_string()).unwrap();
+    let template = include_str!("../../text/src/tokenizer/testdata/gemma4.jinja");
+    std::fs::write(dir.path().join("chat_template.jinja"), template).unwrap();
+    ChatTokenizer::load(dir.path()).unwrap()
+}
+
 fn rig_with(
     template: Option<&str>,
+    answer: impl Fn(&SamplerRequest) -> Answer + Send + Sync + 'static,
+) -> Rig {
+    rig_of(tokenizer(template), answer)
+}
+
+fn rig_of(
+    tokenizer: ChatTokenizer,
     answer: impl Fn(&SamplerRequest) -> Answer + Send + Sync + 'static,
 ) -> Rig {
     let script = Arc::new(Script {
@@ -122,7 +159,7 @@ fn rig_with(
         asked: Mutex::default(),
         was_dropped: Arc::default(),
     });
-    let model = Model::new("tiny", CONTEXT, Arc::new(tokenizer(template))).with_end_ids(vec![END]);
+    let model = Model::new("tiny", CONTEXT, Arc::new(tokenizer)).with_end_ids(vec![END]);
     let front = Front::new(model, Arc::clone(&script) as _, Limits::default());
     let router = router(&front, &ApiKey::new(KEY));
     Rig { router, script }

@@ -9,6 +9,7 @@ mod by_text;
 mod datum;
 pub mod element;
 mod error_code;
+pub mod gemma;
 pub mod json;
 mod loss;
 mod names;

@@ -1,8 +1,9 @@
-"""Writes testdata/qwen35.json: conversations, and what transformers renders them to. A Rust test renders the same.
+"""Writes testdata/qwen35.json and gemma4.json: conversations, and what transformers renders them to. A Rust test renders
+the same.
 
 usage: python trainer/text/golden/conversations.py [TEMPLATE.jinja OUT.json [BODIES.jsonl]]
 
-Without arguments, the template is that of the tests, which resembles Qwen3.5's. To compare the template of a model, give
+Without arguments, the templates are those of the tests, which resemble Qwen3.5's and Gemma 4's. To compare the template of a model, give
 it, and bodies of chat completions, one a line; then METACLAW_TEST_CONVERSATIONS=OUT.json names the file to the test.
 """
 
@@ -31,7 +32,10 @@ CONVERSATIONS = [
     {"messages": [said("user", "a"), said("assistant", "<think>\nhm\n</think>\n\nhello"), said("user", "b"), called("", ("stop", {}), ("look", {"at": "z"})), said("tool", "r"), said("user", [{"type": "text", "text": "part"}, {"type": "text", "text": "two"}])], "tools": [TOOL]},
     {"messages": [said("user", "a"), called("x", ("stop", {})), said("tool", "r"), said("assistant", "<think>\nso\n</think>\n\nDone.")]},
     {"messages": [said("user", "a"), said("assistant", None, reasoning_content="r"), said("user", "<tool_response>\nno\n</tool_response>"), said("assistant", "b", reasoning_content="s")]},
-    # What follows is refused.
+    {"messages": [said("user", "a"), called("", ("stop", {}), ("look", {"at": "z"}), reasoning_content="hm"), said("tool", "2", tool_call_id="c1"), said("tool", "1", tool_call_id="c0")], "tools": [TOOL], "chat_template_kwargs": {"enable_thinking": True}},
+    {"messages": [said("user", "a"), called("", ("look", {"at": "z"})), said("tool", "1", tool_call_id="c0"), called("", ("stop", {})), said("tool", "2", tool_call_id="c0"), said("assistant", "Done."), said("user", "b")], "tools": [TOOL]},
+    {"messages": [said("user", "a"), called("", ("look", DEEP))], "tools": [TOOL]},
+    # What follows is refused by Qwen3.5's.
     {"messages": [said("assistant", "x")]},
     {"messages": [said("user", "x"), said("narrator", "y")]},
 ]
@@ -45,20 +49,27 @@ def as_python(message):
     return message
 
 
-template = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else HERE / "tokenizer/testdata/qwen35.jinja").read_text()
-out = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else HERE / "template/testdata/qwen35.json")
-bodies = CONVERSATIONS + [json.loads(line) for path in sys.argv[3:4] for line in open(path)]
-compiled, rows = _compile_jinja_template(template), []
-for body in bodies:
-    variables = body.get("chat_template_kwargs") or {}
-    try:
-        messages = [as_python(message) for message in body["messages"]]
-        text = compiled.render(messages=messages, tools=body.get("tools"), add_generation_prompt=True, **variables)
-    except Exception as error:
-        text = None
-        print("refused:", error)
-    rows.append({"messages": body["messages"], "tools": body.get("tools"), "variables": variables, "text": text})
-given = {"template": template} if len(sys.argv) > 1 else {}
-lines = ",\n".join(json.dumps(row, ensure_ascii=True) for row in rows)
-out.write_text(f'{json.dumps(given)[:-1]}{", " if given else ""}"rows": [\n{lines}\n]}}\n')
-print(len(rows), "conversations,", sum(row["text"] is None for row in rows), "refused")
+def write(template, out, bodies, given):
+    template, rows = template.read_text(), []
+    compiled = _compile_jinja_template(template)
+    for body in bodies:
+        variables = body.get("chat_template_kwargs") or {}
+        try:
+            messages = [as_python(message) for message in body["messages"]]
+            text = compiled.render(messages=messages, tools=body.get("tools"), add_generation_prompt=True, bos_token="<s>", **variables)
+        except Exception as error:
+            text = None
+            print("refused:", error)
+        rows.append({"messages": body["messages"], "tools": body.get("tools"), "variables": variables, "text": text})
+    head = json.dumps({"template": template})[:-1] + ", " if given else "{"
+    lines = ",\n".join(json.dumps(row, ensure_ascii=True) for row in rows)
+    out.write_text(f'{head}"rows": [\n{lines}\n]}}\n')
+    print(len(rows), "conversations,", sum(row["text"] is None for row in rows), "refused")
+
+
+if len(sys.argv) > 2:
+    bodies = CONVERSATIONS + [json.loads(line) for path in sys.argv[3:4] for line in open(path)]
+    write(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), bodies, True)
+else:
+    for name in ["qwen35", "gemma4"]:
+        write(HERE / f"tokenizer/testdata/{name}.jinja", HERE / f"template/testdata/{name}.json", CONVERSATIONS, False)

@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, io};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, Error, ErrorKind, Value as Jinja};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub use self::error::RenderError;
 pub(crate) use self::json::sort_keys;
@@ -61,6 +61,8 @@ pub struct ChatTemplate {
     takes_text: bool,
     most_steps: u64,
     takes_late_system: bool,
+    /// Whether it writes results of tools only if they are in the message with the calls, as Gemma 4's first one does.
+    takes_results_with_calls: bool,
 }
 
 impl ChatTemplate {
@@ -87,8 +89,10 @@ impl ChatTemplate {
             takes_text: takes_text(source),
             most_steps: most_steps(source),
             takes_late_system: false,
+            takes_results_with_calls: false,
         };
         template.takes_late_system = template.writes_late_system();
+        template.takes_results_with_calls = template.writes_results_with_calls();
         template.default_system = template.find_default_system();
         Ok(template)
     }
@@ -105,6 +109,9 @@ impl ChatTemplate {
         let mut messages = messages::normalise(request.messages, self.takes_text)?;
         if !self.takes_late_system {
             messages::system_first(&mut messages);
+        }
+        if self.takes_results_with_calls {
+            messages = messages::results_with_calls(messages);
         }
         if let Some(text) = request.append_system {
             messages::append_system(&mut messages, self.default_system(), text);
@@ -172,10 +179,13 @@ impl ChatTemplate {
     }
 
     fn try_out(&self, messages: &[(&str, &str)]) -> Result<String, RenderError> {
-        let message =
-            |(role, content): &(&str, &str)| serde_json::json!({"role": role, "content": content});
+        let message = |(role, content): &(&str, &str)| json!({"role": role, "content": content});
+        self.try_messages(messages.iter().map(message).collect())
+    }
+
+    fn try_messages(&self, messages: Vec<Value>) -> Result<String, RenderError> {
         let given = TemplateInput {
-            messages: messages.iter().map(message).collect(),
+            messages,
             tools: None,
             extra: Map::new(),
         };
@@ -187,6 +197,20 @@ impl ChatTemplate {
         let [system, user, assistant] = ["system", "user", "assistant"].map(|role| (role, "x"));
         let text = self.try_out(&[system, user, assistant, ("system", MARK), user]);
         text.is_ok_and(|text| text.contains(MARK))
+    }
+
+    /// Renders a call with a marked result in both forms.
+    fn writes_results_with_calls(&self) -> bool {
+        let function = json!({"name": "x", "arguments": {}});
+        let call = json!({"id": "x", "type": "function", "function": function});
+        let turns = vec![
+            json!({"role": "user", "content": "x"}),
+            json!({"role": "assistant", "content": "", "tool_calls": [call]}),
+            json!({"role": "tool", "content": MARK, "tool_call_id": "x"}),
+        ];
+        let moved = self.try_messages(messages::results_with_calls(turns.clone()));
+        moved
+            .is_ok_and(|moved| moved.contains(MARK) && self.try_messages(turns).ok() != Some(moved))
     }
 
     /// Renders with a marked system prompt and without one. The text at the place of the mark is the default.
@@ -234,7 +258,7 @@ impl io::Write for BoundedText {
 }
 
 /// Returns whether a template checks if arguments are text, as Qwen's and Kimi's do, and then writes them unchanged. A
-/// template that iterates over them by name still needs objects.
+/// template that iterates over them by name still needs objects, as Gemma's does.
 fn takes_text(source: &str) -> bool {
     let source: String = source.split_whitespace().collect();
     let says = |ends: &[&str]| {
@@ -246,7 +270,7 @@ fn takes_text(source: &str) -> bool {
                 .any(|name| source.contains(&format!("{name}{end}")))
         })
     };
-    says(&["isstring"]) && !says(&[".items", "|items"])
+    says(&["isstring"]) && !says(&[".items", "|items", "|dictsort"])
 }
 
 #[expect(

@@ -14,7 +14,7 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::config::TokenizerConfig;
 use self::decoder::TokenBytes;
@@ -167,7 +167,7 @@ impl ChatTokenizer {
         Ok(ids)
     }
 
-    /// Returns the text of ids without special tokens. Invalid UTF-8 becomes U+FFFD.
+    /// Returns the text of ids without special tokens, except those that mark thinking and calls in a reply. Invalid UTF-8 becomes U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.decode_with(ids, false)
     }
@@ -177,8 +177,8 @@ impl ChatTokenizer {
         self.decode_with(ids, true)
     }
 
-    /// Makes a decoder for a reply id by id, without special tokens and without the blank that a tokenizer puts before
-    /// a text.
+    /// Makes a decoder for a reply id by id, without the special tokens that [`Self::decode`] leaves out, and without
+    /// the blank that a tokenizer puts before a text.
     pub fn stream_decoder(&self) -> StreamDecoder {
         StreamDecoder::new(Arc::clone(&self.bytes), false)
     }
@@ -203,15 +203,16 @@ impl ChatTokenizer {
         self.end_id
     }
 
-    /// Returns the ids that end a reply: [`Self::end_id`], and the token that the chat template writes after a reply,
-    /// which differs in some models.
+    /// Returns the ids that end a reply: [`Self::end_id`], and the tokens that the chat template writes after a reply
+    /// and after one with a call, which differ in some models.
     pub fn end_ids(&self) -> Vec<u32> {
         const SAID: &str = "metaclaw-reply-mark";
-        let message =
-            |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
-        let talk = [message("user", "Hi"), message("assistant", SAID)];
-        let rendered = self.render(&talk, None, false).ok();
-        let after = rendered.and_then(|rendered| {
+        let rendered = |content: &str, calls: Value| {
+            let user = json!({"role": "user", "content": "Hi"});
+            let reply = json!({"role": "assistant", "content": content, "tool_calls": calls});
+            self.render(&[user, reply], None, false).ok()
+        };
+        let after = rendered(SAID, Value::Null).and_then(|rendered| {
             let key = &rendered.key;
             let said = key
                 .windows(SAID.len())
@@ -222,7 +223,15 @@ impl ChatTokenizer {
                 KeyPart::Text(text) => (!text.trim().is_empty()).then_some(None),
             })?
         });
-        let mut ids: Vec<u32> = self.end_id.into_iter().chain(after).collect();
+        let function = json!({"name": SAID, "arguments": {}});
+        let call = json!([{"id": "call", "type": "function", "function": function}]);
+        let after_call =
+            rendered("", call).and_then(|rendered| match parts(&rendered.key).last() {
+                Some(KeyPart::Control(id)) if self.decode(&[id]).is_empty() => Some(id),
+                Some(KeyPart::Control(_) | KeyPart::Text(_)) | None => None,
+            });
+        let ids = self.end_id.into_iter().chain(after).chain(after_call);
+        let mut ids: Vec<u32> = ids.collect();
         ids.dedup();
         ids
     }
@@ -230,6 +239,12 @@ impl ChatTokenizer {
     /// Returns whether an id is a control token's, which no text gives.
     pub fn is_control(&self, id: u32) -> bool {
         self.controls.contains(id)
+    }
+
+    /// Returns whether the model marks its thinking with channels (`<|channel>`, Gemma 4) and not with `<think>`.
+    pub fn has_channels(&self) -> bool {
+        let id = self.encoder.token_to_id("<|channel>");
+        id.is_some_and(|id| self.is_control(id))
     }
 
     /// Returns whether replies begin with a blank that is not part of their text.

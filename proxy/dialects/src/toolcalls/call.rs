@@ -1,6 +1,7 @@
 //! One call in a model's notation.
 
 use metaclaw_chat::StopReason;
+use metaclaw_trainer_terms::gemma;
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
@@ -108,6 +109,16 @@ pub(super) fn kimi(text: &str, id: String, tools: &[String]) -> Option<TextCall>
     Some(TextCall {
         id,
         name: names::normalised(name.trim(), &arguments, tools),
+        arguments,
+    })
+}
+
+/// Reads `call:name{..}`.
+pub(super) fn gemma(text: &str, id: String, tools: &[String]) -> Option<TextCall> {
+    let (name, arguments) = gemma::read_call(text)?;
+    Some(TextCall {
+        id,
+        name: names::normalised(name, &arguments, tools),
         arguments,
     })
 }

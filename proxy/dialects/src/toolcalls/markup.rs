@@ -1,5 +1,8 @@
 //! The markup in which models write calls and thinking as text, and the search for a call's end.
 
+use memchr::memchr;
+use metaclaw_trainer_terms::gemma;
+
 use super::{
     options::ToolCallOptions,
     xml::{self, CallEnding, Lookahead},
@@ -7,6 +10,10 @@ use super::{
 
 pub(super) const THINK: &str = "<think>";
 pub(super) const THINK_END: &str = "</think>";
+
+/// The tags around thinking at the beginning of a reply, those of Gemma 4 last.
+pub(super) const THINKING: [(&str, &str); 2] =
+    [(THINK, THINK_END), ("<|channel>thought", "<channel|>")];
 
 const QWEN: &str = "<tool_call>";
 const KIMI: &str = "<|tool_call_begin|>";
@@ -17,10 +24,11 @@ const MAX_TAG: usize = 32;
 
 /// The markers that may occur anywhere in the text, and the notation of the calls that they begin. Those around Kimi's
 /// calls mean nothing by themselves.
-pub(super) const MARKERS: [(&str, Option<Style>); 5] = [
+pub(super) const MARKERS: [(&str, Option<Style>); 6] = [
     (QWEN, Some(Style::Qwen)),
     (xml::FUNCTION, Some(Style::Bare)),
     (KIMI, Some(Style::Kimi)),
+    (gemma::CALL, Some(Style::Gemma)),
     ("<|tool_calls_section_begin|>", None),
     (KIMI_SECTION_END, None),
 ];
@@ -33,6 +41,8 @@ pub(super) enum Style {
     Bare,
     /// `<|tool_call_begin|>name<|tool_call_argument_begin|>{json}<|tool_call_end|>`
     Kimi,
+    /// `<|tool_call>call:name{..}<tool_call|>`, see [`gemma`].
+    Gemma,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,6 +63,7 @@ enum Notation {
     /// JSON, or a text with JSON in it.
     Json,
     Xml,
+    Gemma,
     /// It is not a call.
     Otherwise,
 }
@@ -74,6 +85,7 @@ impl Style {
             Self::Qwen => QWEN,
             Self::Bare => xml::FUNCTION,
             Self::Kimi => KIMI,
+            Self::Gemma => gemma::CALL,
         }
     }
 
@@ -81,6 +93,7 @@ impl Style {
         match self {
             Self::Qwen | Self::Bare => xml::CALL_END,
             Self::Kimi => "<|tool_call_end|>",
+            Self::Gemma => gemma::CALL_END,
         }
     }
 
@@ -89,6 +102,7 @@ impl Style {
         match self {
             Self::Qwen | Self::Bare => &[QWEN],
             Self::Kimi => &[KIMI, KIMI_SECTION_END],
+            Self::Gemma => &[],
         }
     }
 
@@ -105,6 +119,10 @@ impl Style {
                 None => None,
                 Some(true) => Some(Notation::Xml),
                 Some(false) => Some(Notation::Otherwise),
+            },
+            (Self::Gemma, _) => match is_or_may_be("call:") {
+                Some(is_it) => is_it.then_some(Notation::Gemma),
+                None => Some(Notation::Otherwise),
             },
             (Self::Kimi, _) | (Self::Qwen, [b'{', ..]) => Some(Notation::Json),
             (Self::Qwen, [b'[', ..]) if options.has_tools() => Some(Notation::Json),
@@ -148,7 +166,28 @@ impl MarkupScan {
                 found.map_or(Found::Nothing, Found::End)
             }
             Some(Notation::Json) => self.find_in_json(text, style, options),
+            Some(Notation::Gemma) => self.find_in_gemma(text),
         }
+    }
+
+    fn find_in_gemma(&mut self, text: &[u8]) -> Found {
+        let [quote, end] = [gemma::QUOTE, gemma::CALL_END].map(str::as_bytes);
+        while let Some(n) = memchr(b'<', &text[self.at..]) {
+            self.at += n;
+            let (at, rest) = (self.at, &text[self.at..]);
+            if rest.starts_with(end) && !self.in_string {
+                let all = at + end.len();
+                return Found::End(CallEnding { call: at, all });
+            }
+            if quote.starts_with(rest) || end.starts_with(rest) {
+                return Found::Nothing;
+            }
+            let is_quote = rest.starts_with(quote);
+            self.in_string ^= is_quote;
+            self.at += if is_quote { quote.len() } else { 1 };
+        }
+        self.at = text.len();
+        Found::Nothing
     }
 
     fn find_in_json(&mut self, text: &[u8], style: Style, options: &ToolCallOptions) -> Found {

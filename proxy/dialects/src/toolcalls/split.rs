@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{
     call::{self, TextCall, says_something},
     held::Held,
-    markup::{Found, MARKERS, MarkupScan, Style, THINK, THINK_END},
+    markup::{Found, MARKERS, MarkupScan, Style, THINKING},
     options::ToolCallOptions,
     xml::{self, CallEnding, Lookahead},
 };
@@ -33,6 +33,8 @@ pub(super) enum SplitPiece {
 pub(super) struct Splitter {
     options: ToolCallOptions,
     state: State,
+    /// The tags of the thinking.
+    tags: (&'static str, &'static str),
     held: Held,
     reply_id: String,
     n_calls: usize,
@@ -65,6 +67,7 @@ impl Splitter {
         Self {
             options,
             state,
+            tags: THINKING[0],
             held: Held::default(),
             reply_id: reply_id.to_owned(),
             n_calls: 0,
@@ -83,7 +86,10 @@ impl Splitter {
     pub(super) fn leave(&mut self, message: &Value, out: &mut Vec<SplitPiece>) {
         if says_something(&message["reasoning_content"]) || says_something(&message["reasoning"]) {
             self.takes_thinking = false;
-            if self.state == (State::Thinking { has_begun: false }) {
+            if let State::Thinking {
+                has_begun: false, ..
+            } = self.state
+            {
                 self.state = State::Blank { keep: true };
             }
         }
@@ -142,17 +148,19 @@ impl Splitter {
         let held = self.held.text();
         let word = held.trim_start();
         let n_blank = held.len() - word.len();
-        if self.takes_thinking && word.starts_with(THINK) {
-            self.held.skip(n_blank + THINK.len());
+        let mut thinking = THINKING.iter().filter(|_| self.takes_thinking);
+        if let Some(tags) = thinking.clone().find(|(open, _)| word.starts_with(open)) {
+            self.held.skip(n_blank + tags.0.len());
+            self.tags = *tags;
             self.state = State::Thinking { has_begun: false };
             return true;
         }
+        let may_be_thinking = thinking.any(|(open, _)| open.starts_with(word));
         if let Some((name, style)) = self.marker(word) {
             self.held.skip(n_blank + name.len());
             self.open(style);
             return true;
         }
-        let may_be_thinking = self.takes_thinking && THINK.starts_with(word);
         let may_wait = !at_end && held.len() <= MAX_BLANK;
         if may_wait && (may_be_thinking || self.may_be_marker(word)) {
             return false;
@@ -184,18 +192,19 @@ impl Splitter {
     }
 
     fn think(&mut self, has_begun: bool, at_end: bool, out: &mut Vec<SplitPiece>) -> bool {
+        let (open, close) = self.tags;
         if !has_begun {
             self.held.skip_blanks();
             let held = self.held.text();
             // A model may repeat the tag that its template has opened.
-            if self.options.think_is_open && !at_end && THINK.starts_with(held) {
-                if held == THINK {
-                    self.held.skip(THINK.len());
+            if self.options.think_is_open && !at_end && open.starts_with(held) {
+                if held == open {
+                    self.held.skip(open.len());
                 }
                 return false;
             }
-            if self.options.think_is_open && held.starts_with(THINK) {
-                self.held.skip(THINK.len());
+            if self.options.think_is_open && held.starts_with(open) {
+                self.held.skip(open.len());
                 return true;
             }
             if held.is_empty() {
@@ -204,9 +213,9 @@ impl Splitter {
             self.state = State::Thinking { has_begun: true };
         }
         let held = self.held.text();
-        if let Some(at) = held.find(THINK_END) {
+        if let Some(at) = held.find(close) {
             let thought = held[..at].trim_end().to_owned();
-            self.held.skip(at + THINK_END.len());
+            self.held.skip(at + close.len());
             put(out, SplitPiece::Thinking, thought);
             self.state = State::Blank { keep: false };
             return true;
@@ -214,7 +223,7 @@ impl Splitter {
         let before = if at_end {
             held.len()
         } else {
-            tail(held, THINK_END)
+            tail(held, close)
         };
         let n_sure = match held[..before].trim_end().len() {
             n if before - n > MAX_BLANK => before,
@@ -265,7 +274,7 @@ impl Splitter {
         }
         let options = &self.options;
         match style {
-            Style::Bare => Vec::new(),
+            Style::Bare | Style::Gemma => Vec::new(),
             Style::Kimi => {
                 let call = call::mended_kimi(text, self.id("call_kimi", 0), options);
                 call.into_iter().collect()
@@ -286,6 +295,7 @@ impl Splitter {
             },
             Style::Bare => xml::call(text, self.id("call_xml", 0), options),
             Style::Kimi => call::kimi(text, self.id("call_kimi", 0), &options.tools),
+            Style::Gemma => call::gemma(text, self.id("call_gemma", 0), &options.tools),
         }
     }
 

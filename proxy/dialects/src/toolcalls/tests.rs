@@ -69,7 +69,7 @@ fn plain(text: &str) -> String {
     read(&ToolCallOptions::default(), text)
 }
 
-/// Each row has a text of Qwen's or Kimi's form, and the thinking, the text and the calls in it. What is no call, or is
+/// Each row has a text of Qwen's, Kimi's or Gemma's form, and the thinking, the text and the calls in it. What is no call, or is
 /// hidden by a string that never ends, stays text.
 #[test]
 fn calls_and_thinking_of_any_tool_are_taken_out() {
@@ -170,7 +170,11 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
         "<tool_call>[",
         "<|tool_call_begin|>\"\\\"",
         "<|tool_calls_section_begin|>",
+        "<|tool_call>",
+        "<|tool_call>call:f{a:<|\"|>",
+        "<|tool_call>call:f{a:[<tool_call|>",
         "<think>",
+        "<|channel>thought",
         "\n",
     ];
     for unit in units {
@@ -190,7 +194,10 @@ fn a_model_that_repeats_itself_costs_no_more_than_its_text() {
                 thinking.len() + text.len()
             };
             let n_said = [split(&pieces), split(&[&pieces.concat()])];
-            let is_left_out = matches!(unit, "<think>" | "\n" | "<|tool_calls_section_begin|>");
+            let is_left_out = matches!(
+                unit,
+                "<think>" | "<|channel>thought" | "\n" | "<|tool_calls_section_begin|>"
+            );
             let is_all = n_said.iter().all(|said| *said >= n * unit.len());
             assert!(is_all || is_left_out, "{unit}: {n_said:?}");
         }
@@ -240,11 +247,83 @@ fn texts() -> impl Strategy<Value = String> {
         "{\"name\":\"f\",",
         "}",
         "[",
+        "<|channel>thought",
+        "<channel|>",
+        "<|tool_call>",
+        "call:f{a:",
+        "<|\"|>",
+        "<tool_call|>",
     ]);
     vec(words, 0..12).prop_map(|words| words.concat())
 }
 
+/// Returns a value as Gemma's chat template writes it.
+fn in_gemma(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(in_gemma).collect();
+            format!("[{}]", items.join(","))
+        }
+        Value::Object(fields) => {
+            let field = |(key, value): (&String, &Value)| format!("{key}:{}", in_gemma(value));
+            let fields: Vec<String> = fields.iter().map(field).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+fn values() -> impl Strategy<Value = Value> {
+    let parts = vec![
+        "<|tool_call>",
+        "<tool_call|>",
+        "call:f{",
+        "}",
+        "]",
+        ",",
+        ":",
+        "\"",
+        "\\",
+        "\n",
+        "<|",
+        "<",
+        "|>",
+        "é",
+        "a",
+        " ",
+    ];
+    let text = vec(select(parts), 0..6).prop_map(|parts| parts.concat());
+    let one = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<i32>().prop_map(|n| Value::from(f64::from(n) / 8.0)),
+        text.prop_filter("it ends the text", |text| !text.contains("<|\"|>"))
+            .prop_map(Value::from),
+    ];
+    one.prop_recursive(4, 24, 4, |inner| {
+        let key = "[a-zA-Zéß_$.-][a-z0-9 |>\"]{0,6}[a-z]";
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            vec((key, inner), 0..4).prop_map(|fields| fields.into_iter().collect()),
+        ]
+    })
+}
+
 proptest! {
+    #[test]
+    fn what_gemmas_template_writes_is_read_back(value in values(), cut: usize) {
+        let written = format!("<|tool_call>call:f{}<tool_call|>", in_gemma(&json!({"a": value, "b": 1})));
+        let cuts: Vec<usize> = written.char_indices().map(|(at, _)| at).collect();
+        let (head, tail) = written.split_at(cuts[cut % cuts.len()]);
+        let (_, text, calls) = split(&ToolCallOptions::default(), &[head, tail]);
+        prop_assert_eq!(text, "", "{}", written);
+        let (_, arguments) = calls[0].split_once(" f ").unwrap();
+        let read: Value = serde_json::from_str(arguments).unwrap();
+        prop_assert_eq!(read, json!({"a": value, "b": 1}));
+    }
+
     #[test]
     fn no_splitting_changes_what_a_text_says(text in texts(), think_is_open: bool, offers: bool, cuts in vec(any::<usize>(), 0..9)) {
         let tools = if offers { vec!["f".to_owned()] } else { Vec::new() };

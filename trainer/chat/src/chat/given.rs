@@ -1,13 +1,17 @@
 //! A reply in the form in which a client sends it back: in parts, which the chat template may write differently from
 //! what was sampled.
 
+use metaclaw_trainer_terms::gemma;
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::think::{ReplyPiece, ThinkSplitter};
 
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
+/// The marks around a call: Hermes' and Gemma 4's.
+const MARKS: [(&str, &str); 2] = [
+    ("<tool_call>", "</tool_call>"),
+    (gemma::CALL, gemma::CALL_END),
+];
 
 /// A call in Hermes' format, which Qwen's and other models write.
 #[derive(Debug, Deserialize)]
@@ -18,9 +22,9 @@ struct GivenCall<'a> {
 }
 
 /// Returns the messages that a client may make of a reply to `prompt`: thinking separated from the text, and calls
-/// separated from both. Returns none for a reply that has neither.
-pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
-    let mut splitter = ThinkSplitter::new(prompt);
+/// separated from both. Returns none for a reply that has neither. Thinking is in channels or tags.
+pub(super) fn forms(prompt: &str, reply: &str, has_channels: bool) -> Vec<Value> {
+    let mut splitter = ThinkSplitter::new(prompt, has_channels);
     let mut piece = splitter.push(reply);
     piece.push(&splitter.finish());
     let ReplyPiece { reasoning, content } = piece;
@@ -53,13 +57,18 @@ pub(super) fn forms(prompt: &str, reply: &str) -> Vec<Value> {
 /// Returns the text before the calls, and the calls. Returns `None` if there are no calls, or if there is text between
 /// or after them.
 fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
-    let (before, mut rest) = content.split_once(OPEN)?;
+    let mut marks = MARKS.iter();
+    let (open, close) = marks.find(|(open, _)| content.contains(open))?;
+    let (before, mut rest) = content.split_once(open)?;
     let mut calls = Vec::new();
     loop {
-        let (written, after) = rest.split_once(CLOSE)?;
+        let (written, after) = rest.split_once(close)?;
         let function = match serde_json::from_str::<GivenCall<'_>>(written) {
             Ok(call) => json!({"name": call.name, "arguments": call.arguments.get()}),
-            Err(_) => in_xml(written)?,
+            Err(_) => match gemma::read_call(written) {
+                Some((name, arguments)) => json!({"name": name, "arguments": arguments}),
+                None => in_xml(written)?,
+            },
         };
         let id = format!("call_{}", calls.len());
         calls.push(json!({"id": id, "type": "function", "function": function}));
@@ -67,7 +76,7 @@ fn calls(content: &str) -> Option<(&str, Vec<Value>)> {
         if after.is_empty() {
             return Some((before, calls));
         }
-        rest = after.strip_prefix(OPEN)?;
+        rest = after.strip_prefix(open)?;
     }
 }
 
@@ -93,10 +102,26 @@ fn in_xml(written: &str) -> Option<Value> {
 mod tests {
     use super::*;
 
+    fn of(prompt: &str, reply: &str) -> Vec<Value> {
+        forms(prompt, reply, false)
+    }
+
+    #[test]
+    fn calls_and_thinking_of_gemma_stand_apart() {
+        let said = "<|channel>thought\nhm\n<channel|><|tool_call>call:look{n:2,at:<|\"|>a\"b<|\"|>}<tool_call|><|tool_call>call:stop{}<tool_call|>";
+        let forms = forms("", said, true);
+        let call = |at: usize| &forms[1]["tool_calls"][at]["function"];
+        let arguments = r#"{"n": 2, "at": "a\"b"}"#;
+        assert_eq!(*call(0), json!({"name": "look", "arguments": arguments}));
+        assert_eq!(*call(1), json!({"name": "stop", "arguments": "{}"}));
+        assert_eq!(forms[1]["reasoning_content"], "hm");
+        assert_eq!(forms[1]["content"], "");
+    }
+
     #[test]
     fn calls_in_xml_are_calls() {
         let said = "I look.\n\n<tool_call>\n<function=look>\n<parameter=at>\na\n b\n</parameter>\n<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop>\n</function>\n</tool_call>";
-        let forms = forms("", said);
+        let forms = of("", said);
         let calls = &forms[1]["tool_calls"];
         assert_eq!(forms[1]["content"], "I look.");
         let call = |i: usize| &calls[i]["function"];
@@ -108,15 +133,15 @@ mod tests {
             "<function=look>\nat\n</function>",
             "<function=look",
         ] {
-            assert!(super::forms("", &format!("<tool_call>\n{broken}\n</tool_call>")).is_empty());
+            assert!(of("", &format!("<tool_call>\n{broken}\n</tool_call>")).is_empty());
         }
     }
 
     #[test]
     fn thinking_and_calls_stand_apart() {
-        assert!(forms("", "Paris.").is_empty());
+        assert!(of("", "Paris.").is_empty());
         let thought = json!({"role": "assistant", "content": "Paris.", "reasoning_content": "hm"});
-        assert_eq!(forms("", "<think>hm</think>\nParis."), [thought]);
+        assert_eq!(of("", "<think>hm</think>\nParis."), [thought]);
         let call = |id: &str, arguments: &str| {
             let function = json!({"name": "look", "arguments": arguments});
             json!({"id": id, "type": "function", "function": function})
@@ -125,8 +150,8 @@ mod tests {
         let calls = [call("call_0", "{\"a\":1.0}"), call("call_1", "{ }")];
         let messages = ["I look.\n\n", "I look."]
             .map(|content| json!({"role": "assistant", "content": content, "tool_calls": calls}));
-        assert_eq!(forms("", said), messages);
-        let both = forms("<think>\n", &format!("hm\n</think>\n\n{said}"));
+        assert_eq!(of("", said), messages);
+        let both = of("<think>\n", &format!("hm\n</think>\n\n{said}"));
         assert_eq!(both.len(), 3);
         assert_eq!(both[1]["reasoning_content"], "hm");
         assert_eq!(both[1]["tool_calls"], json!(calls));
@@ -139,7 +164,7 @@ mod tests {
             "<tool_call>{\"name\":\"look\",\"arguments\":{}}",
             "<tool_call>{\"name\":\"look\",\"arguments\":{}}</tool_call> and more",
         ] {
-            assert!(forms("", said).is_empty(), "{said}");
+            assert!(of("", said).is_empty(), "{said}");
         }
     }
 }

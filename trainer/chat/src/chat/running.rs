@@ -92,7 +92,7 @@ impl RunningReplies {
             request.stop_token_ids.extend_from_slice(&model.end_ids);
         }
         let reply = |index: u32| RunningReply {
-            splitter: ThinkSplitter::new(prompt.rendered.text()),
+            splitter: ThinkSplitter::new(prompt.rendered.text(), model.tokenizer().has_channels()),
             reader: IdReader::new(
                 model.tokenizer(),
                 request.stop.clone(),
@@ -249,7 +249,8 @@ impl RunningReplies {
         };
         let tokenizer = self.model.tokenizer();
         let text = tokenizer.decode(&sampled.ids);
-        for form in given::forms(self.prompt.rendered.text(), &text) {
+        let prompt = self.prompt.rendered.text();
+        for form in given::forms(prompt, &text, tokenizer.has_channels()) {
             let Some(rendered) = self.model.rendered_with(conversation, form) else {
                 continue;
             };

@@ -3,9 +3,15 @@
 //! Reasoning models write `<think> .. </think>` before their answer. A client gets the former as `reasoning_content`
 //! and the latter as `content`. Only thinking at the beginning of a reply counts. A later `<think>` is ordinary text
 //! about it.
+//!
+//! Gemma 4 writes `<|channel>thought .. <channel|>`. These marks are special tokens and no text about them, so they
+//! count wherever they stand.
 
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+/// The mark that opens thinking, the word that may follow it, and the mark that closes thinking.
+type Marks = [&'static str; 3];
+
+const TAGS: Marks = ["<think>", "", "</think>"];
+const CHANNELS: Marks = ["<|channel>", "thought", "<channel|>"];
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyPiece {
@@ -16,6 +22,7 @@ pub(crate) struct ReplyPiece {
 /// Splits a text that arrives in pieces. The result does not depend on how the text is cut.
 #[derive(Debug)]
 pub(crate) struct ThinkSplitter {
+    marks: Marks,
     state: State,
     /// Text that may still be part of a tag, or white space that may still come before one.
     held: String,
@@ -25,11 +32,13 @@ pub(crate) struct ThinkSplitter {
 enum State {
     /// Only white space so far.
     Start,
-    /// Inside the tag. White space at the start of the thinking is left out until other text follows.
+    /// After the mark that opens thinking.
+    Opened,
+    /// Inside the marks. White space at the start of the thinking is left out until other text follows.
     Thinking { begun: bool },
-    /// After `</think>`. White space is left out until other text follows.
+    /// After the mark that closes it. White space is left out until other text follows.
     Closed,
-    /// Plain text up to the end.
+    /// Plain text, which tags do not end any more.
     Reply,
 }
 
@@ -49,15 +58,19 @@ impl ReplyPiece {
 // === impl ThinkSplitter ===
 
 impl ThinkSplitter {
-    /// Makes a splitter for a reply to `prompt`, which may itself end in an open `<think>`, as some templates do.
-    pub(crate) fn new(prompt: &str) -> Self {
-        let state = if prompt.trim_end().ends_with(OPEN) {
+    /// Makes a splitter for a reply to `prompt`, which may itself end with open thinking, as with some templates. The
+    /// marks are channels or tags.
+    pub(crate) fn new(prompt: &str, has_channels: bool) -> Self {
+        let marks = if has_channels { CHANNELS } else { TAGS };
+        let [open, label, _] = marks;
+        let opened = prompt.trim_end().strip_suffix(label);
+        let state = if opened.is_some_and(|opened| opened.ends_with(open)) {
             State::Thinking { begun: false }
         } else {
             State::Start
         };
         let held = String::new();
-        Self { state, held }
+        Self { marks, state, held }
     }
 
     pub(crate) fn push(&mut self, text: &str) -> ReplyPiece {
@@ -70,6 +83,7 @@ impl ThinkSplitter {
     pub(crate) fn finish(&mut self) -> ReplyPiece {
         let held = std::mem::take(&mut self.held);
         match self.state {
+            State::Opened => ReplyPiece::default(),
             State::Thinking { .. } => ReplyPiece {
                 reasoning: held.trim_end().to_owned(),
                 content: String::new(),
@@ -85,6 +99,7 @@ impl ThinkSplitter {
     fn step(&mut self, piece: &mut ReplyPiece) -> bool {
         match self.state {
             State::Start => self.start(),
+            State::Opened => self.opened(),
             State::Thinking { begun } => self.think(begun, piece),
             State::Closed => {
                 let kept = self.held.trim_start();
@@ -96,25 +111,56 @@ impl ThinkSplitter {
                 self.state = State::Reply;
                 true
             }
-            State::Reply => {
-                piece.content.push_str(&self.held);
-                self.held.clear();
-                false
-            }
+            State::Reply => self.reply(piece),
         }
     }
 
     fn start(&mut self) -> bool {
+        let [open, ..] = self.marks;
         let begins = self.held.trim_start();
-        if let Some(after) = begins.strip_prefix(OPEN) {
+        if let Some(after) = begins.strip_prefix(open) {
             self.held = after.to_owned();
-            self.state = State::Thinking { begun: false };
+            self.state = State::Opened;
             return true;
         }
-        if OPEN.starts_with(begins) {
+        if open.starts_with(begins) {
             return false;
         }
         self.state = State::Reply;
+        true
+    }
+
+    /// Leaves out the word after the mark.
+    fn opened(&mut self) -> bool {
+        let [_, label, _] = self.marks;
+        if label.starts_with(&self.held) && self.held != label {
+            return false;
+        }
+        if self.held.starts_with(label) {
+            self.held.drain(..label.len());
+        }
+        self.state = State::Thinking { begun: false };
+        true
+    }
+
+    fn reply(&mut self, piece: &mut ReplyPiece) -> bool {
+        let [open, _, close] = self.marks;
+        let is_special = self.marks == CHANNELS;
+        let marks: &[&str] = if is_special { &[open, close] } else { &[] };
+        let found = marks
+            .iter()
+            .filter_map(|mark| Some((self.held.find(mark)?, *mark)));
+        let Some((at, mark)) = found.min() else {
+            let sure = marks.iter().map(|mark| before_tail(&self.held, mark));
+            let sure = sure.min().unwrap_or(self.held.len());
+            piece.content.extend(self.held.drain(..sure));
+            return false;
+        };
+        piece.content.push_str(&self.held[..at]);
+        self.held.drain(..at + mark.len());
+        if mark == open {
+            self.state = State::Opened;
+        }
         true
     }
 
@@ -128,24 +174,25 @@ impl ThinkSplitter {
             self.held = kept.to_owned();
             self.state = State::Thinking { begun: true };
         }
-        if let Some(at) = self.held.find(CLOSE) {
+        let [.., close] = self.marks;
+        if let Some(at) = self.held.find(close) {
             piece.reasoning.push_str(self.held[..at].trim_end());
-            self.held.drain(..at + CLOSE.len());
+            self.held.drain(..at + close.len());
             self.state = State::Closed;
             return true;
         }
-        let keep_from = tail_to_hold(&self.held);
+        let sure = &self.held[..before_tail(&self.held, close)];
+        let keep_from = sure.trim_end().len();
         piece.reasoning.push_str(&self.held[..keep_from]);
         self.held.drain(..keep_from);
         false
     }
 }
 
-fn tail_to_hold(text: &str) -> usize {
-    let mut lengths = (1..CLOSE.len()).rev().filter(|n| text.len() >= *n);
-    let part = lengths.find(|n| text.ends_with(&CLOSE[..*n]));
-    let tag = text.len() - part.unwrap_or(0);
-    text[..tag].trim_end().len()
+/// Returns where the beginning of a mark stands at the end of `text`, or the end.
+fn before_tail(text: &str, mark: &str) -> usize {
+    let part = (1..mark.len()).rev().find(|n| text.ends_with(&mark[..*n]));
+    text.len() - part.unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -153,8 +200,12 @@ mod tests {
     use super::*;
 
     fn split(prompt: &str, text: &str) -> (String, String) {
+        split_with(false, prompt, text)
+    }
+
+    fn split_with(has_channels: bool, prompt: &str, text: &str) -> (String, String) {
         let run = |parts: &[&str]| {
-            let mut splitter = ThinkSplitter::new(prompt);
+            let mut splitter = ThinkSplitter::new(prompt, has_channels);
             let mut whole = ReplyPiece::default();
             for part in parts {
                 whole.push(&splitter.push(part));
@@ -193,5 +244,55 @@ mod tests {
             both("hm", "Yes")
         );
         assert_eq!(split("", ""), both("", ""));
+        let other = "<|channel>thought\nhm<channel|>Paris";
+        assert_eq!(split("", other), both("", other));
+    }
+
+    #[test]
+    fn channels_are_thinking_wherever_they_stand() {
+        let both = |r: &str, c: &str| (r.to_owned(), c.to_owned());
+        let empty = "<|turn>model\n<|channel>thought\n<channel|>";
+        let open = "<tool_response|><|channel>thought\n";
+        for (prompt, said, expected) in [
+            (
+                "",
+                "<|channel>thought\nhm < 2 <chan\n<channel|>\nParis.",
+                both("hm < 2 <chan", "Paris."),
+            ),
+            ("", "<|channel>thought<channel|>Paris", both("", "Paris")),
+            ("", "<|channel>hm<channel|>Paris", both("hm", "Paris")),
+            (
+                "",
+                "<|channel>though<channel|>Paris",
+                both("though", "Paris"),
+            ),
+            (
+                "",
+                "  Paris <think>x</think> <",
+                both("", "  Paris <think>x</think> <"),
+            ),
+            (
+                "",
+                "a <|channel>thought\nhm<channel|> b<channel|>c",
+                both("hm", "a bc"),
+            ),
+            ("", "<channel|>Paris", both("", "Paris")),
+            ("", "<|channel>thought\ncut off ", both("cut off", "")),
+            ("", "<|channel>thou", both("", "")),
+            (empty, "Paris", both("", "Paris")),
+            (
+                empty,
+                "<|channel>thought\n<channel|>Paris",
+                both("", "Paris"),
+            ),
+            (open, "hm\n<channel|>Yes", both("hm", "Yes")),
+            (
+                "",
+                "<|channel>thought\nhm<channel|><|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>",
+                both("hm", "<|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>"),
+            ),
+        ] {
+            assert_eq!(split_with(true, prompt, said), expected, "{said}");
+        }
     }
 }

@@ -198,6 +198,46 @@ async fn a_conversation_goes_on_with_the_ids_that_were_sampled() {
     assert_eq!(asked[1].prompt_ids[..served.len()], served[..]);
 }
 
+/// The template writes the call's arguments in another order, and the reply ends where the model waits for the result.
+#[tokio::test]
+async fn a_session_with_tools_goes_on_with_the_ids_that_gemma_sampled() {
+    let call = "<|tool_call>call:look{n:2,at:<|\"|>a \"b\"<|\"|>}<tool_call|>";
+    let said = format!("<|channel>thought\nhm\n<channel|>{call}<|tool_response>");
+    let sampled = gemma().encode(&said).unwrap();
+    let reply = sampled.clone();
+    let rig = rig_of(gemma(), move |_| {
+        let steps = reply.iter().map(|&id| token(0, id));
+        answer(
+            steps
+                .chain([end(0, FinishReason::Stop)])
+                .map(at_once)
+                .collect(),
+        )
+    });
+    let user = json!({"role": "user", "content": "<|tool_call>"});
+    let thinks = json!({"messages": [user], "enable_thinking": true});
+    let (_, first) = rig.chat(&thinks).await;
+    let message = &first["choices"][0]["message"];
+    assert_eq!(message["reasoning_content"], "hm");
+    assert_eq!(message["content"], call, "calls stay text here");
+    let function = json!({"name": "look", "arguments": "{\"n\": 2, \"at\": \"a \\\"b\\\"\"}"});
+    let calls = json!([{"id": "c", "type": "function", "function": function}]);
+    let called = json!({"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": calls});
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": "<tool_response|>"});
+    let more = json!({"messages": [user, called, result], "enable_thinking": true});
+    rig.chat(&more).await;
+    let asked = rig.asked();
+    let served = [asked[0].prompt_ids.clone(), sampled].concat();
+    assert_eq!(asked[1].prompt_ids[..served.len()], served[..]);
+    let rest = gemma().decode_special(&asked[1].prompt_ids[served.len()..]);
+    let expected =
+        "response:look{value:<|\"|><tool_response|><|\"|>}<tool_response|><|channel>thought\n";
+    assert_eq!(rest, expected);
+    let ended = gemma().encode("<tool_response|>").unwrap();
+    let n_ended = asked[1].prompt_ids.iter().filter(|id| ended.contains(id));
+    assert_eq!(n_ended.count(), 1, "the template's own");
+}
+
 #[tokio::test]
 async fn a_model_is_the_base_or_an_adapter_by_name() {
     let rig = rig(|_| answer(says(0, "ok")));

@@ -67,6 +67,46 @@ pub(super) fn system_first(messages: &mut Vec<Value>) {
     *messages = ordered;
 }
 
+/// Moves results of tools into the message with their calls, as `tool_responses`, for templates that know no other
+/// place for them. Text that follows them joins this message, because it is of the same turn.
+pub(super) fn results_with_calls(messages: Vec<Value>) -> Vec<Value> {
+    let mut moved: Vec<Value> = Vec::with_capacity(messages.len());
+    for mut message in messages {
+        let content = message["content"].take();
+        let called = moved
+            .last_mut()
+            .filter(|last| last["tool_calls"].is_array());
+        match (called, message["role"].as_str()) {
+            (Some(called), Some("tool")) => {
+                let mut results = match called["tool_responses"].take() {
+                    Value::Array(results) => results,
+                    _ => Vec::new(),
+                };
+                let calls = called["tool_calls"].as_array().into_iter().flatten();
+                let is_its = |call: &&Value| call["id"] == message["tool_call_id"];
+                let call = calls.clone().find(is_its);
+                let call = call.or_else(|| calls.clone().nth(results.len()));
+                let name = call.map_or(&message["name"], |call| &call["function"]["name"]);
+                let name = name.as_str().unwrap_or("unknown");
+                results.push(json!({"name": name, "response": content}));
+                called["tool_responses"] = results.into();
+            }
+            (Some(called), Some("assistant"))
+                if called.get("tool_responses").is_some()
+                    && called["content"] == ""
+                    && message.get("tool_calls").is_none() =>
+            {
+                called["content"] = content;
+            }
+            _ => {
+                message["content"] = content;
+                moved.push(message);
+            }
+        }
+    }
+    moved
+}
+
 fn one(index: usize, message: &Value, takes_text: bool) -> Result<Value, RenderError> {
     let wrong = |field: &str, value: &Value, allowed| RenderError::Message {
         index,

@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 
-use minijinja::value::ValueKind;
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value as Jinja};
 use minijinja_contrib::pycompat::unknown_method_callback;
+
+use crate::content::may_be_mark;
 
 /// The most text that one rendering may print, in macros and captured blocks too. No context of a model is as long.
 pub(super) const MOST_TEXT: usize = 128 << 20;
@@ -22,6 +24,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         environment.add_filter(name, length);
     }
     environment.add_filter("replace", replace);
+    environment.add_filter("dictsort", dictsort);
 }
 
 /// None is not iterable, and undefined is. Templates ask whether there are tools by this test.
@@ -38,6 +41,21 @@ fn length(value: &Jinja) -> Result<usize, Error> {
         return Ok(0);
     }
     minijinja::filters::length(value)
+}
+
+/// Sorts keys as if they had no marks, which break control tokens in them.
+fn dictsort(map: &Jinja, options: Kwargs) -> Result<Jinja, Error> {
+    let is_by_key = options.args().next().is_none();
+    let sorted = minijinja::filters::dictsort(map, options)?;
+    let mut pairs: Vec<Jinja> = sorted.try_iter()?.collect();
+    if is_by_key {
+        pairs.sort_by_cached_key(|pair| {
+            let key = pair.get_item_by_index(0).ok()?;
+            let letters = key.as_str()?.chars().filter(|&c| !may_be_mark(c));
+            Some(letters.collect::<String>().to_lowercase())
+        });
+    }
+    Ok(pairs.into())
 }
 
 /// `count`: how many at most; negative for all.

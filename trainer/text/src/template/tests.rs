@@ -191,19 +191,28 @@ fn every_row_of_jinja_renders_as_in_python() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Conversations, and what `transformers` renders them to by a template like Qwen3.5's; null stands for a refusal.
-/// `trainer/text/golden/conversations.py` writes them. `METACLAW_TEST_CONVERSATIONS` names what it wrote of another template.
+/// Conversations, and what `transformers` renders them to by templates like Qwen3.5's and Gemma 4's; null stands for a
+/// refusal. `trainer/text/golden/conversations.py` writes them. `METACLAW_TEST_CONVERSATIONS` names what it wrote of
+/// another template.
 #[test]
 fn conversations_render_as_in_transformers() {
-    let other = std::env::var_os("METACLAW_TEST_CONVERSATIONS");
-    let text = other.map_or_else(
-        || include_str!("testdata/qwen35.json").to_owned(),
-        |file| std::fs::read_to_string(file).unwrap(),
-    );
-    let table: Value = serde_json::from_str(&text).unwrap();
-    let own = include_str!("../tokenizer/testdata/qwen35.jinja");
-    let source = table["template"].as_str().unwrap_or(own);
-    let rows = table["rows"].as_array().unwrap();
+    let qwen = include_str!("../tokenizer/testdata/qwen35.jinja");
+    let gemma = include_str!("../tokenizer/testdata/gemma4.jinja");
+    let mut tables = vec![
+        (qwen, include_str!("testdata/qwen35.json").to_owned()),
+        (gemma, include_str!("testdata/gemma4.json").to_owned()),
+    ];
+    if let Some(file) = std::env::var_os("METACLAW_TEST_CONVERSATIONS") {
+        tables = vec![("", std::fs::read_to_string(file).unwrap())];
+    }
+    for (own, text) in tables {
+        let table: Value = serde_json::from_str(&text).unwrap();
+        compare(table["template"].as_str().unwrap_or(own), &table["rows"]);
+    }
+}
+
+fn compare(source: &str, rows: &Value) {
+    let rows = rows.as_array().unwrap();
     let mut wrong = Vec::new();
     for row in rows {
         let request = RenderRequest {
@@ -223,6 +232,40 @@ fn conversations_render_as_in_transformers() {
     }
     assert_eq!(wrong, Vec::<String>::new(), "of {}", rows.len());
     println!("{} conversations", rows.len());
+}
+
+/// A template like Gemma 4's first one, which knows results of tools only beside their calls.
+#[test]
+fn results_of_tools_come_with_their_calls_where_a_template_reads_them_there() {
+    let source = "{% for m in messages %}<{{ m.role }}{% for c in m.tool_calls or [] %}|{{ c.function.name }}{% endfor %}\
+        {% for r in m.tool_responses or [] %}|{{ r.name }}={{ r.response }}{% endfor %}|{{ m.content }}>{% endfor %}";
+    let call =
+        |id: &str, name: &str| json!({"id": id, "function": {"name": name, "arguments": "{}"}});
+    let result =
+        |id: &str, content: &str| json!({"role": "tool", "tool_call_id": id, "content": content});
+    let list = json!([
+        {"role": "user", "content": "Q"},
+        {"role": "assistant", "content": null, "tool_calls": [call("a", "f"), call("b", "g")]},
+        result("b", "2"), result("no", "?"), result("c", "more"),
+        {"role": "assistant", "content": null, "tool_calls": [call("a", "h")]},
+        result("a", "3"),
+        {"role": "assistant", "content": "Done."},
+        {"role": "assistant", "content": "Really."},
+        {"role": "tool", "content": "lone"},
+    ]);
+    let expected = "<user|Q><assistant|f|g|g=2|g=?|unknown=more|><assistant|h|h=3|Done.><assistant|Really.><tool|lone>";
+    assert_eq!(of_messages(source, &list).unwrap(), expected);
+    // Google's later ones read both.
+    let both = source.replace("{% for m in messages %}", "{% for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}")
+        .replace("|{{ m.content }}", "{% for r in messages[loop.index:] if m.tool_calls and r.role == 'tool' and not m.tool_responses %}|{{ (m.tool_calls | first).function.name }}={{ r.content }}{% endfor %}|{{ m.content }}");
+    let takes = |source: &str| {
+        let template = ChatTemplate::new(source, BTreeMap::new());
+        template.unwrap().takes_results_with_calls
+    };
+    assert_eq!(
+        [takes(source), takes(&both), takes(ITEMS)],
+        [true, false, false]
+    );
 }
 
 /// The template resembles Gemma 3's, which has no system turn: the system prompt comes at the beginning of the first
@@ -343,7 +386,7 @@ fn arguments_stay_as_they_were_written_where_a_template_takes_text() {
 fn a_template_that_goes_over_arguments_by_name_gets_objects() {
     assert!(takes_text("{% if tool_call['arguments'] is  string %}"));
     assert!(!takes_text("{{ call.arguments | tojson }}"));
-    for items in [" | items", ".items()"] {
+    for items in [" | items", ".items()", " | dictsort"] {
         let is_string = "{% if arguments is string %}{% endif %}";
         assert!(!takes_text(&format!(
             "{is_string}{{% for k, v in arguments{items} %}}"

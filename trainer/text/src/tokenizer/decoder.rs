@@ -22,6 +22,10 @@ struct TokenPiece {
     special: bool,
 }
 
+/// Special tokens that are part of a reply's text, because they mark what clients need: Gemma 4's marks of thinking, of
+/// calls and of texts in calls.
+const REPLY_MARKS: &str = "<|channel> <channel|> <|tool_call> <tool_call|> <|\"|>";
+
 /// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
 
@@ -60,7 +64,8 @@ impl TokenBytes {
         for (id, added) in tokenizer.get_added_tokens_decoder() {
             if let Some(piece) = pieces.get_mut(id as usize) {
                 piece.bytes = added.content.as_bytes().into();
-                piece.special = added.special;
+                piece.special =
+                    added.special && REPLY_MARKS.split(' ').all(|mark| mark != added.content);
             }
         }
         Some(Self {

@@ -86,7 +86,11 @@ impl ChatTokenizer {
     /// Returns [`SplitReplyError`] if the template does not show where the reply begins or ends.
     pub fn encode_reply(&self, rendered: &RenderedReply) -> Result<SplitReply, SplitReplyError> {
         let RenderedReply { prompt, whole } = rendered;
-        let Some(reply) = whole.key.strip_prefix(prompt.key.as_slice()) else {
+        // Some of Gemma's templates put an empty thought before a reply only if they ask for it.
+        let empty = Rendered::new("<|channel>thought\n<channel|>".into(), None, &self.controls).key;
+        let asked = prompt.key.strip_suffix(empty.as_slice());
+        let mut asked = [Some(prompt.key.as_slice()), asked].into_iter().flatten();
+        let Some(reply) = asked.find_map(|asked| whole.key.strip_prefix(asked)) else {
             return Err(not_a_beginning(prompt, whole));
         };
         let end = end_of_reply(reply, &self.end_ids()).ok_or(SplitReplyError::NoEnd)?;
@@ -146,8 +150,32 @@ mod tests {
 
     use super::*;
     use crate::testing::{SPECIAL, TEMPLATE, write_tiny_text};
+    use crate::tokenizer::tests::families::FAMILIES;
 
     const END: u32 = SPECIAL[2].1;
+
+    #[test]
+    fn an_empty_thought_of_the_prompt_alone_is_no_part_of_the_reply() {
+        let gemma = FAMILIES.iter().find(|family| family.name == "gemma4");
+        let tokenizer = gemma.unwrap().load();
+        let function = json!({"name": "f", "arguments": {"a": "x"}});
+        let call = json!({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function}]});
+        let [user, said] = talk("Hello");
+        for (reply, expected) in [
+            (said, "Hello<turn|>"),
+            (
+                call,
+                "<|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|><|tool_response>",
+            ),
+        ] {
+            let asked = tokenizer.render(std::slice::from_ref(&user), None, true);
+            let asked = tokenizer.encode_rendered(&asked.unwrap()).unwrap();
+            let SplitReply { ids, start } = split(&tokenizer, &[user.clone(), reply]).unwrap();
+            assert_eq!(ids[..start], asked);
+            assert!(tokenizer.decode(&asked).ends_with("thought\n<channel|>"));
+            assert_eq!(tokenizer.decode_special(&ids[start..]), expected);
+        }
+    }
 
     fn tokenizer(template: &str) -> ChatTokenizer {
         let dir = tempfile::tempdir().unwrap();

@@ -89,3 +89,30 @@ fn only_regular_files_of_a_model_folder_are_read() {
         assert!(error.ends_with(&expected), "{error}");
     }
 }
+
+/// Gemma 4's marks of thinking and calls are special tokens, and what hands over to a tool ends a reply.
+#[test]
+fn a_reply_keeps_the_marks_of_thinking_and_calls() {
+    let gemma = families::FAMILIES
+        .iter()
+        .find(|it| it.name == "gemma4")
+        .unwrap();
+    let tokenizer = gemma.load();
+    let kept = "<|channel>thought\nhm<channel|><|tool_call>call:f{a:<|\"|>x<|\"|>}<tool_call|>";
+    let ids = tokenizer
+        .encode(&format!("<bos><|turn>{kept}<|tool_response><turn|><eos>"))
+        .unwrap();
+    assert_eq!(tokenizer.decode(&ids), kept);
+    let mut decoder = tokenizer.stream_decoder();
+    let pieces: String = ids.iter().map(|&id| decoder.push(id)).collect();
+    assert_eq!(pieces + &decoder.finish(), kept);
+    let id = |token: &str| tokenizer.encode(token).unwrap()[0];
+    let ends = ["<eos>", "<turn|>", "<|tool_response>"].map(id);
+    assert_eq!(tokenizer.end_ids(), ends);
+    assert!(tokenizer.has_channels());
+    for family in families::FAMILIES.iter().filter(|it| it.name != "gemma4") {
+        let tokenizer = family.load();
+        assert!(!tokenizer.has_channels(), "{}", family.name);
+        assert!(tokenizer.end_ids().len() <= 2, "{}", family.name);
+    }
+}

@@ -44,7 +44,7 @@ const fn family(
     }
 }
 
-pub(crate) const FAMILIES: [Family; 7] = [
+pub(crate) const FAMILIES: [Family; 8] = [
     family("chatml", TEMPLATE, None, [CHATML, &[]], QWEN_ENDS),
     family(
         "qwen3",
@@ -88,9 +88,16 @@ pub(crate) const FAMILIES: [Family; 7] = [
         [MISTRAL, &[]],
         ["<s>", "</s>"],
     ),
+    family(
+        "gemma4",
+        include_str!("../testdata/gemma4.jinja"),
+        Some(Prefix::Never),
+        [GEMMA_4, &[]],
+        ["<bos>", "<eos>"],
+    ),
 ];
 
-/// Gemma is separate from the others: its template has no tools, and system prompts have no turn of their own.
+/// Gemma 3 is separate from the others: its template has no tools, and system prompts have no turn of their own.
 pub(crate) const GEMMA: Family = family(
     "gemma",
     include_str!("../../template/testdata/gemma.jinja"),
@@ -114,6 +121,12 @@ const MISTRAL: &[&str] = &[
 #[rustfmt::skip]
 const GEMMA_SPECIAL: &[&str] = &[
     "<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>",
+];
+
+#[rustfmt::skip]
+const GEMMA_4: &[&str] = &[
+    "<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>", "<|tool>", "<tool|>", "<|tool_call>", "<tool_call|>",
+    "<|tool_response>", "<tool_response|>", "<|\"|>", "<|channel>", "<channel|>", "<|think|>", "<|image|>",
 ];
 
 /// The last one is a run of white space, which some models add. It is no control token.
