@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tch::{Device, Tensor};
 
-use crate::layer::mlp_half;
+use crate::layer::{LayerWeights, mlp_half};
 use crate::model::Model;
 use crate::pack::to_i64;
 use crate::torch::Result;
@@ -85,32 +85,22 @@ impl SliceSizes {
     /// # Errors
     /// What libtorch refuses.
     pub(super) fn measured(model: &Model, memory: Option<usize>) -> Result<Self> {
-        let _guard = tch::no_grad_guard();
-        let n = to_i64(FEWEST);
-        let x = Tensor::f_zeros([1, n, model.config.hidden], (tch::Kind::Float, Device::Cpu))?;
-        let mut best = Duration::MAX;
+        let mut chunk_tokens = FEWEST;
         if let Some(layer) = model.weights.layers.first() {
             // The first runs read the weights from disk, start threads and kernels, and wait for cores that other
             // programs use.
-            let began = Instant::now();
-            while best == Duration::MAX || began.elapsed() < MEASURED {
-                let begun = Instant::now();
-                let _computed = mlp_half(&model.config, layer, None, (&x, None))?;
-                best = best.min(begun.elapsed());
+            let mut slice = slice_of(model, layer, FEWEST, MEASURED)?;
+            while slice <= SLICE && chunk_tokens < MOST {
+                slice = slice_of(model, layer, 2 * chunk_tokens, MEASURED / 4)?;
+                chunk_tokens *= if slice <= SLICE { 2 } else { 1 };
             }
-        }
-        let mut chunk_tokens = FEWEST;
-        let mut slice = best * PASSES;
-        while chunk_tokens < MOST && slice * 2 <= SLICE {
-            chunk_tokens *= 2;
-            slice *= 2;
         }
         let config = &model.config;
         let layer = config.hidden * (config.intermediate + config.n_heads * config.head_dim) * 3;
         let head = config.hidden * config.vocab;
         // A position of the LM head is two products; a layer in the backward pass has twice as many.
         let fitting = to_i64(chunk_tokens) * 2 * layer / head.max(1);
-        let fitting = usize::try_from(fitting).unwrap_or(0).next_power_of_two();
+        let fitting = 1 << fitting.max(1).ilog2();
         Ok(Self {
             chunk_tokens,
             pack_tokens: chunk_tokens,
@@ -119,4 +109,19 @@ impl SliceSizes {
             ..Self::default()
         })
     }
+}
+
+/// How long a layer's slice of `n` positions takes, which is not twice as long for twice as many: a product of few rows mostly
+/// copies the weights.
+fn slice_of(model: &Model, layer: &LayerWeights, n: usize, measured: Duration) -> Result<Duration> {
+    let _guard = tch::no_grad_guard();
+    let shape = [1, to_i64(n), model.config.hidden];
+    let x = Tensor::f_zeros(shape, (tch::Kind::Float, Device::Cpu))?;
+    let (began, mut best) = (Instant::now(), Duration::MAX);
+    while best == Duration::MAX || began.elapsed() < measured {
+        let begun = Instant::now();
+        let _computed = mlp_half(&model.config, layer, None, (&x, None))?;
+        best = best.min(begun.elapsed());
+    }
+    Ok(best.saturating_mul(PASSES))
 }
