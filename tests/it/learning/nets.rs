@@ -134,7 +134,9 @@ async fn random_gated_delta_nets_learn_are_tested_and_are_swapped_under_streams(
     eprintln!("{figures}");
     // Of many adapters the oldest are removed.
     let adapters = home.path().join("trainer/adapters");
-    let files = seen.iter().map(|name| adapters.join(name).join("adapter_config.json"));
+    let files = seen
+        .iter()
+        .map(|name| adapters.join(name).join("adapter_config.json"));
     let config = files.rev().find_map(|file| fs::read(file).ok());
     let config = config.expect("an adapter that answered");
     let config: Value = serde_json::from_slice(&config).unwrap();
