@@ -1,6 +1,6 @@
 //! No sandbox: commands run as this user, in a temporary folder.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, thread};
 
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
@@ -15,6 +15,9 @@ const MARK: &str = "METACLAW_FOLDER";
 /// How often the list of processes is read at most, until it has none of the folder. A process may make another before
 /// it is killed, and takes a moment to end.
 const MAX_ROUNDS: u32 = 200;
+/// How many times in a row the list has to be without them: while a process starts another program (execve), its environment
+/// reads as empty.
+const EMPTY_ROUNDS: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Folder(TempDir);
@@ -49,16 +52,18 @@ impl Folder {
             let place = fs::read_link(process.join("cwd"));
             place.is_ok_and(|place| place.starts_with(self.path()))
         };
+        let mut n_empty = 0;
         for _ in 0..MAX_ROUNDS {
             let rest = processes(&mark, works_here);
-            if rest.is_empty() {
+            n_empty = if rest.is_empty() { n_empty + 1 } else { 0 };
+            if n_empty == EMPTY_ROUNDS {
                 break;
             }
             for process in rest {
                 // It may have ended already.
                 let _ = kill_process(process, Signal::KILL);
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }

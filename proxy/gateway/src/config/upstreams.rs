@@ -61,7 +61,7 @@ pub struct UpstreamConfig {
     pub speaks: Option<Vec<Api>>,
     /// The api-version of an Azure deployment, as in 2024-10-21. An address that ends in /openai/v1 needs none.
     pub api_version: Option<String>,
-    /// Moves tool calls and thinking that the models write as text (Qwen, Kimi) into their fields. The policy model
+    /// Moves tool calls and thinking that the models write as text (Qwen, Kimi, Gemma) into their fields. The policy model
     /// always has this.
     pub tool_calls_in_text: bool,
     /// The proxy on the way to the server: http://host:port or socks5://host:port, with user:password@ if needed, or

@@ -104,7 +104,10 @@ impl AdapterConfigFile {
             let is_ours =
                 field == "exclude_modules" && text.is_some_and(|it| OF_IMAGES.contains(&it));
             if !is_ours && !value.is_none_or(is_empty) {
-                return Err(self.error(field, "nothing: this engine does not do it"));
+                return Err(self.error(
+                    field,
+                    "null, false or empty: this engine does not compute it",
+                ));
             }
         }
         let rank = self.number("r")?;

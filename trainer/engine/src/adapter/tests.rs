@@ -180,10 +180,26 @@ fn settings_that_change_the_sum_are_refused() {
     let pattern = serde_json::json!({"q_proj": 4});
     let all = "\"all-linear\", allowed: a list of q_proj";
     let cases = [
-        ("rank_pattern", pattern, r#"{"q_proj":4}, allowed: nothing"#),
-        ("ensure_weight_tying", true.into(), "true, allowed: nothing"),
-        ("use_dora", true.into(), "true, allowed: nothing"),
-        ("use_rslora", true.into(), "true, allowed: nothing"),
+        (
+            "rank_pattern",
+            pattern,
+            r#"{"q_proj":4}, allowed: null, false or empty"#,
+        ),
+        (
+            "ensure_weight_tying",
+            true.into(),
+            "true, allowed: null, false or empty",
+        ),
+        (
+            "use_dora",
+            true.into(),
+            "true, allowed: null, false or empty",
+        ),
+        (
+            "use_rslora",
+            true.into(),
+            "true, allowed: null, false or empty",
+        ),
         ("bias", "all".into(), "\"all\", allowed: none"),
         ("peft_type", "IA3".into(), "\"IA3\", allowed: LORA"),
         ("target_modules", "all-linear".into(), all),

@@ -236,7 +236,7 @@ impl LiveReplies {
         GenerateError::Memory {
             n_prompt,
             needed: pages_of(n_prompt + 1) * PAGE * position,
-            budget: self.pool.bytes(),
+            budget: self.blocks.n_pages() * PAGE * position,
         }
     }
 

@@ -53,6 +53,10 @@ pub(super) struct SequenceStates {
 /// States of a long prompt are kept after 1024 positions, and each time that it is twice as long.
 const FIRST_KEPT: usize = 1024;
 
+/// Positions at the end of a prompt that the next turn's may not have: Qwen3.5's template closes the thinking before a reply that is
+/// not to think, in 4 tokens, and leaves that out of history.
+const NOT_IN_NEXT: usize = 8;
+
 /// Slots that nobody holds.
 #[derive(Debug, Clone)]
 pub(crate) struct FreeStates {
@@ -209,7 +213,7 @@ impl SequenceStates {
     /// Where another prompt is likely to leave this one: where one did before, at its end, and at a few places of a long one.
     fn is_worth_keeping(&self, at: usize, n_ids: usize) -> bool {
         at == self.n_alike
-            || at == n_ids.saturating_sub(1) / PAGE * PAGE
+            || at == n_ids.saturating_sub(NOT_IN_NEXT) / PAGE * PAGE
             || (at >= FIRST_KEPT && at.is_power_of_two() && at < n_ids)
     }
 }

@@ -43,6 +43,7 @@ const WITH_IMAGES: [(&str, Architecture); 3] = [
 ];
 const ALLOWED: &str = "llama, mistral, qwen2, qwen3, qwen3_5, qwen3_5_text, gemma3, gemma3_text, gemma4, gemma4_text (dense text models)";
 const BIDIRECTIONAL: &str = "use_bidirectional_attention";
+const OUTPUT_GATE: &str = "attn_output_gate";
 /// Of Qwen3.5, where a file does not say.
 const QWEN35_ROTARY: f64 = 0.25;
 
@@ -100,9 +101,16 @@ pub(super) fn described(file: ConfigFields) -> Result<Described> {
     }
     if architecture == Architecture::Qwen35 {
         text.fill_in(qwen35_defaults());
-        rotary = text.positive(PARTIAL, Some(QWEN35_ROTARY))?;
+        let share = |c: &ConfigFields, default| match c.positive(PARTIAL, Some(default))? {
+            share if share > 1.0 => Err(c.wrong(PARTIAL, "a number above 0, at most 1")),
+            share => Ok(share),
+        };
+        rotary = share(&text, QWEN35_ROTARY)?;
         if let Some(rope) = text.object(rope::PARAMETERS)? {
-            rotary = rope.positive(PARTIAL, Some(rotary))?;
+            rotary = share(&rope, rotary)?;
+        }
+        if !text.flag(OUTPUT_GATE, true)? {
+            return Err(text.wrong(OUTPUT_GATE, "true"));
         }
         text.forget(PARTIAL, rope::PARAMETERS);
     }

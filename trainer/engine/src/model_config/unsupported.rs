@@ -44,7 +44,7 @@ pub(super) fn refuse(c: &ConfigFields, may_cap: bool) -> Result<()> {
     }
     for experts in ["num_experts", "num_local_experts", "n_routed_experts"] {
         if c.count_or(experts, 0)? > 0 {
-            return Err(c.wrong(experts, "0 or absent (dense models)"));
+            return Err(c.wrong_because(experts, Some(EXPERTS), "0 or absent (dense models)"));
         }
     }
     refuse_quantised(c)?;
@@ -76,6 +76,6 @@ fn refuse_other_heads(c: &ConfigFields) -> Result<()> {
     if classes.is_empty() || classes.iter().any(is_language_model) {
         return Ok(());
     }
-    let allowed = "a language model, whose class ends with ForCausalLM";
+    let allowed = "a language model, whose class ends with ForCausalLM or ForConditionalGeneration";
     Err(c.wrong("architectures", allowed))
 }
