@@ -102,12 +102,8 @@ impl Lora {
         let set = Self::build(spec, dims, n_layers, |param, wanted| {
             let names = [dims.layers_at, ALONE, IN_PART].map(|at| param.peft_name(at));
             let found = names.iter().find(|name| tensors.contains_key(*name));
-            let name = found.unwrap_or(&names[0]).clone();
-            let tensor = take(&mut tensors, name.clone(), &wanted)?.f_to_kind(Kind::Float)?;
-            let is_finite = tensor.f_isfinite()?.f_all()?.f_int64_value(&[])? == 1;
-            is_finite
-                .then_some(tensor)
-                .ok_or(LoraError::NotFinite { name })
+            let tensor = take(&mut tensors, found.unwrap_or(&names[0]).clone(), &wanted)?;
+            Ok(tensor.f_to_kind(Kind::Float)?)
         })?;
         match tensors.into_keys().next() {
             Some(name) => Err(LoraError::Unexpected { name }),

@@ -43,9 +43,6 @@ pub enum LoraError {
         /// The shape that fits.
         wanted: Vec<i64>,
     },
-    /// It would make every reply nonsense.
-    #[error("tensor {name:?} has a number that is not finite")]
-    NotFinite { name: String },
     #[error(transparent)]
     Torch(#[from] TchError),
 }

@@ -106,10 +106,9 @@ fn lora(error: &LoraError, text: String) -> ApiError {
             ApiError::field("targets", text)
         }
         LoraError::Alpha => ApiError::field("lora_alpha", text),
-        LoraError::Missing { .. }
-        | LoraError::Unexpected { .. }
-        | LoraError::Shape { .. }
-        | LoraError::NotFinite { .. } => ApiError::bad(text),
+        LoraError::Missing { .. } | LoraError::Unexpected { .. } | LoraError::Shape { .. } => {
+            ApiError::bad(text)
+        }
         LoraError::Torch(error) => torch(error, text),
     }
 }
