@@ -232,6 +232,14 @@ impl ModelConfig {
         own.unwrap_or(self.intermediate)
     }
 
+    /// Width inside the MLP of the widest layer.
+    pub fn widest_mlp(&self) -> i64 {
+        let own = self
+            .gemma4
+            .and_then(|it| it.mlp_at(self.n_layers.saturating_sub(1)));
+        own.unwrap_or(self.intermediate)
+    }
+
     /// The sizes of a layer that is a gated delta net.
     pub fn net_at(&self, layer: usize) -> Option<DeltaSpec> {
         self.delta.filter(|net| net.is_at(layer))

@@ -41,7 +41,7 @@ pub struct Weights {
     pub norm: Tensor,
     /// `[vocab, d]`; the embedding itself where tied.
     pub lm_head: Matrix,
-    /// Of a model whose layers take something from the token ids, too (Gemma 4).
+    /// For layers that take something from the token ids beside the residual stream (Gemma 4).
     pub own: Option<OwnInputs>,
 }
 

@@ -1,10 +1,14 @@
-//! Calls of tools as Gemma 4 writes them: `call:name{key:<|"|>text<|"|>,n:3,on:true,list:[1,2],object:{k:null}}`.
+//! The marks of Gemma 4, and its calls of tools: `call:name{key:<|"|>text<|"|>,n:3,on:true,list:[1,2],object:{k:null}}`.
 //!
 //! Keys are bare words, and a text stands unescaped between two quotation marks of its own kind. The proxy reads such
 //! calls for clients, and the trainer recognises them when they come back.
 
 use serde_json::{Deserializer, Value, value::RawValue};
 
+/// The mark before thinking.
+pub const CHANNEL: &str = "<|channel>";
+/// The mark after thinking.
+pub const CHANNEL_END: &str = "<channel|>";
 /// The mark before a call.
 pub const CALL: &str = "<|tool_call>";
 /// The mark after a call.

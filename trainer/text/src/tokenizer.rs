@@ -14,6 +14,7 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use metaclaw_trainer_terms::gemma;
 use serde_json::{Value, json};
 
 use self::config::TokenizerConfig;
@@ -243,7 +244,7 @@ impl ChatTokenizer {
 
     /// Returns whether the model marks its thinking with channels (`<|channel>`, Gemma 4) and not with `<think>`.
     pub fn has_channels(&self) -> bool {
-        let id = self.encoder.token_to_id("<|channel>");
+        let id = self.encoder.token_to_id(gemma::CHANNEL);
         id.is_some_and(|id| self.is_control(id))
     }
 

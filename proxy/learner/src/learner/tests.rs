@@ -24,6 +24,7 @@ use crate::{
     testing::{Failure, Poison, Said, World, append, corrected_talk, said},
 };
 
+mod blamed;
 mod data_set;
 mod faults;
 mod gate;

@@ -7,11 +7,13 @@
 //! Gemma 4 writes `<|channel>thought .. <channel|>`. These marks are special tokens and no text about them, so they
 //! count wherever they stand.
 
+use metaclaw_trainer_terms::gemma;
+
 /// The mark that opens thinking, the word that may follow it, and the mark that closes thinking.
 type Marks = [&'static str; 3];
 
 const TAGS: Marks = ["<think>", "", "</think>"];
-const CHANNELS: Marks = ["<|channel>", "thought", "<channel|>"];
+const CHANNELS: Marks = [gemma::CHANNEL, "thought", gemma::CHANNEL_END];
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyPiece {

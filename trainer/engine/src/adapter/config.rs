@@ -14,11 +14,10 @@ pub(super) struct AdapterConfigFile {
 }
 
 /// The modules of a model of text and images that have names like ours and are not of its text part; a regular expression.
-const OF_IMAGES: [&str; 3] = [
-    ".*(vision_tower|multi_modal_projector).*",
-    ".*visual.*",
-    ".*(vision_tower|embed_vision|audio_tower|embed_audio).*",
-];
+const OF_GEMMA3: &str = ".*(vision_tower|multi_modal_projector).*";
+const OF_QWEN35: &str = ".*visual.*";
+const OF_GEMMA4: &str = ".*(vision_tower|embed_vision|audio_tower|embed_audio).*";
+const OF_IMAGES: [&str; 3] = [OF_GEMMA3, OF_QWEN35, OF_GEMMA4];
 
 /// PEFT's fields in its order, which is alphabetic. vLLM and llama.cpp read a part of them.
 pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
@@ -48,9 +47,14 @@ pub(super) fn to_json(lora: &Lora, base_name: &str) -> Value {
         "use_rslora": false,
     });
     if lora.dims.layers_at == IN_PART {
-        let (nets, gemma4) = (lora.dims.delta.is_some(), lora.dims.gemma4.is_some());
-        let which = usize::from(nets) + 2 * usize::from(gemma4);
-        json["exclude_modules"] = json!(OF_IMAGES[which]);
+        let which = if lora.dims.gemma4.is_some() {
+            OF_GEMMA4
+        } else if lora.dims.delta.is_some() {
+            OF_QWEN35
+        } else {
+            OF_GEMMA3
+        };
+        json["exclude_modules"] = json!(which);
     }
     json
 }

@@ -53,8 +53,8 @@ pub(super) struct SequenceStates {
 /// States of a long prompt are kept after 1024 positions, and each time that it is twice as long.
 const FIRST_KEPT: usize = 1024;
 
-/// Positions at the end of a prompt that the next turn's may not have: Qwen3.5's template closes the thinking before a reply that is
-/// not to think, in 4 tokens, and leaves that out of history.
+/// How many positions at the end of a prompt the next turn's prompt may lack. If a reply is not to think, Qwen3.5's template ends the
+/// prompt with an empty thought (4 tokens), and leaves it out once the reply is history.
 const NOT_IN_NEXT: usize = 8;
 
 /// Slots that nobody holds.

@@ -157,10 +157,7 @@ impl Costs {
         let n = |x: i64| usize::try_from(x).unwrap_or(0);
         let (narrow, wide) = (width(model.kind), size_of::<f32>());
         let d = n(config.hidden);
-        let f = n((0..config.n_layers)
-            .map(|layer| config.mlp_at(layer))
-            .max()
-            .unwrap_or(0));
+        let f = n(config.widest_mlp());
         let gate = if config.output_gate { 2 } else { 1 };
         let heads = || config.all_heads();
         let q = n(config.n_heads * heads().map(|it| it.dim).max().unwrap_or(0)) * gate;
@@ -268,10 +265,7 @@ fn made(model: &Model) -> (usize, usize) {
     let config = &model.config;
     let n = |x: i64| usize::try_from(x).unwrap_or(0);
     let d = n(config.hidden);
-    let f = n((0..config.n_layers)
-        .map(|layer| config.mlp_at(layer))
-        .max()
-        .unwrap_or(0));
+    let f = n(config.widest_mlp());
     let heads = config
         .all_heads()
         .map(|it| 2 * (config.n_heads + it.n) * it.dim);

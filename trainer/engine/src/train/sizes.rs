@@ -48,8 +48,8 @@ const SMALLEST: usize = 8;
 const MOST: usize = 256;
 /// Fewest and most positions of the LM head.
 const HEAD: (usize, usize) = (8, 64);
-/// Below this a product with the LM head mostly copies it: of one with 254 M numbers, 8 positions take 0.6 s, 16 take 0.9 s, and
-/// 64 take 1.8 s (f32, two cores).
+/// The fewest positions of the LM head that are measured to be worth a slice. Fewer mostly copy the LM head's weights: with 254 million
+/// of them, 8 positions take 0.6 s, 16 take 0.9 s, and 64 take 1.8 s (f32, two cores).
 const FULL_HEAD: usize = 16;
 
 impl Default for SliceSizes {
@@ -114,9 +114,11 @@ impl SliceSizes {
     }
 }
 
-/// How long a layer's slice of `n` positions takes. Twice as many do not take twice as long, because a product of few rows mostly
-/// copies the weights: 32 take 22 ms and 128 take 60 (0.8B parameters, f32, two cores), and a step with 128 instead of the 64 that
-/// a product of 32 promises takes 0.9 of the processor's time.
+/// Measures how long a layer's slice of `n` positions takes.
+///
+/// This does not grow in proportion to `n`, because a product of few rows mostly copies the weights: 32 positions take 22 ms, and 128
+/// take 60 (0.8B parameters, f32, two cores). If it did, chunks would have 64 positions there instead of 128, and a step would take
+/// 1.1 times the processor's time.
 fn slice_of(model: &Model, layer: &LayerWeights, n: usize, measured: Duration) -> Result<Duration> {
     let _guard = tch::no_grad_guard();
     let shape = [1, to_i64(n), model.config.hidden];

@@ -40,7 +40,7 @@ pub fn n_params(config: &ModelConfig) -> u64 {
         .sum()
 }
 
-/// Of a model whose layers take something from the token ids, too.
+/// What layers take from the token ids beside the residual stream, if they take something.
 pub(super) fn own_inputs(config: &ModelConfig) -> Option<Gemma4Spec> {
     config.gemma4.filter(|it| it.own_input > 0)
 }

@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use metaclaw_trainer_terms::gemma;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -24,7 +25,13 @@ struct TokenPiece {
 
 /// Special tokens that are part of a reply's text, because they mark what clients need: Gemma 4's marks of thinking, of
 /// calls and of texts in calls.
-const REPLY_MARKS: &str = "<|channel> <channel|> <|tool_call> <tool_call|> <|\"|>";
+const REPLY_MARKS: [&str; 5] = [
+    gemma::CHANNEL,
+    gemma::CHANNEL_END,
+    gemma::CALL,
+    gemma::CALL_END,
+    gemma::QUOTE,
+];
 
 /// Models have fewer ids (`model_config` refuses more). A larger id comes from a damaged file and has no text.
 const MOST_IDS: usize = 1 << 20;
@@ -64,8 +71,7 @@ impl TokenBytes {
         for (id, added) in tokenizer.get_added_tokens_decoder() {
             if let Some(piece) = pieces.get_mut(id as usize) {
                 piece.bytes = added.content.as_bytes().into();
-                piece.special =
-                    added.special && REPLY_MARKS.split(' ').all(|mark| mark != added.content);
+                piece.special = added.special && !REPLY_MARKS.contains(&added.content.as_str());
             }
         }
         Some(Self {

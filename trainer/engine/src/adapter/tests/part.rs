@@ -27,8 +27,8 @@ fn layers_of_a_part_are_named_as_peft_names_them_and_the_images_part_is_left_out
     assert_eq!(read.sha256, saved.sha256);
 }
 
-/// PEFT names the layers of a text model alone `model.layers`. What is there twice, of images, or of a map that is not adapted is
-/// named.
+/// Layers have two names: `model.layers` in a text model, and `model.language_model.layers` in one of text and images. Either is read
+/// by either. The error names a tensor that is there under both names, that is of images, or of a map that is not adapted.
 #[test]
 fn layers_of_the_text_model_alone_are_the_same_and_what_has_no_place_is_named() {
     const OF_IMAGES: &str = "base_model.model.model.visual.blocks.0.attn.proj.lora_A.weight";
